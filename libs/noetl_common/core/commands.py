@@ -1,0 +1,59 @@
+"""What next: the command that a worker claims, and the context that all items of a loop share."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_common.core.playbook import Task
+from noetl_common.core.values import Ref, Value
+
+ITEM_INLINE_BYTES_MAX = 1024
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What differs between the items of a loop: the item, and the results of the tasks before this segment.
+
+    Shapes: the item is `v`, or the element `index` of the list that `ref` names; `prior` is a {label: result}
+    payload (shape pipeline) of the tasks of earlier segments.
+    """
+
+    v: Any = None
+    ref: Ref | None = None
+    index: int = -1
+    prior: Ref | None = None
+
+
+class CommandContext(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """All that a worker needs to run a command beside its item. Values by reference; never a secret."""
+
+    execution_id: int
+    catalog_id: int
+    path: str
+    version: int
+    step: str
+    tasks: tuple[Task, ...]
+    is_pipeline: bool = False
+    more: bool = False  # another segment of the step follows this one
+    workload: Value = Value({})
+    ctx: dict[str, Value] = {}
+    results: dict[str, Ref] = {}
+    iterator: str = ""
+    total: int = 0  # items of the loop
+    keychain: tuple[dict[str, Any], ...] = ()
+    parent_execution_id: int = 0
+
+
+class Command(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One piece of work, once. `command_id` is a hash of its cause, so a retry of routing mints it again."""
+
+    execution_id: int
+    command_id: int
+    step: str
+    context_id: int
+    issued_event_id: int
+    pool: str = "default"
+    priority: int = 0
+    loop_epoch: int = 0
+    iter_index: int = -1
+    item: Item | None = None
+    delay_s: float = 0.0

@@ -1,0 +1,129 @@
+"""What was asked for: a playbook, parsed and checked. parse.py makes these records from YAML."""
+
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+Verb = Literal["continue", "retry", "jump", "break", "fail"]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One policy rule of a task: the first whose `when` holds decides; when None is `else`."""
+
+    when: str | bool | None = None
+    do: Verb = "continue"
+    attempts: Any = 3  # total executions; may be a template
+    backoff: Literal["none", "fixed", "linear", "exponential"] = "none"
+    delay: Any = 1.0  # seconds; may be a template
+    to: str = ""
+    set: dict[str, Any] = {}
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call. `config` holds the tool's own fields, unrendered; `input` its inputs, step's merged under."""
+
+    label: str
+    kind: str
+    config: dict[str, Any] = {}
+    input: dict[str, Any] = {}
+    set: dict[str, Any] = {}
+    rules: tuple[Rule, ...] = ()
+
+
+class Arc(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A way on. `tests_event` is True when `when` reads `event.name`: such an arc may handle a failure."""
+
+    step: str
+    when: str | bool | None = None
+    set: dict[str, Any] = {}
+    tests_event: bool = False
+
+
+class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`loop:` of a step. `source` is the unrendered `in`; `max_in_flight` may be a template."""
+
+    source: Any
+    iterator: str
+    mode: Literal["sequential", "parallel"] = "sequential"
+    max_in_flight: Any = None
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A run of consecutive tasks that one command covers, or one `playbook` task that routing performs."""
+
+    first: int
+    tasks: tuple[Task, ...]
+
+    @property
+    def is_child(self) -> bool:
+        """True for a `playbook` task."""
+        return self.tasks[0].kind == "playbook"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One step. A single tool is a one-item pipeline named after the step, with `is_pipeline` False."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    is_pipeline: bool = False
+    loop: Loop | None = None
+    set: dict[str, Any] = {}
+    arcs: tuple[Arc, ...] = ()
+    mode: Literal["exclusive", "inclusive"] = "exclusive"
+    pool: str = "default"
+    # Root names that this step's templates mention (tool fields, input, loop, set, arcs, rules), for shipping only
+    # what is read. None: cannot be told (`ctx` or `workload` whole, python code reading `context`): ship everything.
+    names: frozenset[str] | None = None
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The tasks cut at each `playbook` task: what one command runs, and what routing does itself."""
+        cuts: list[Segment] = []
+        for index, task in enumerate(self.tasks):
+            if task.kind == "playbook" or not cuts or cuts[-1].is_child:
+                cuts.append(Segment(index, (task,)))
+            else:
+                cuts[-1] = Segment(cuts[-1].first, (*cuts[-1].tasks, task))
+        return tuple(cuts)
+
+
+class Playbook(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A checked document: arc targets exist, labels are unique, templates parse."""
+
+    path: str
+    name: str
+    steps: dict[str, Step]
+    entry_step: str
+    workload: dict[str, Any] = {}
+    keychain: tuple[dict[str, Any], ...] = ()
+    final_step: str = ""
+    no_next_is_error: bool = False
+    timeout_s: float | None = None
+
+    @cached_property
+    def reachable(self) -> dict[str, frozenset[str]]:
+        """{step: the steps a token standing there may still arrive at, following one arc or more}."""
+        direct = {name: {arc.step for arc in step.arcs} for name, step in self.steps.items()}
+        closure: dict[str, frozenset[str]] = {}
+        for name in self.steps:
+            seen: set[str] = set()
+            todo = list(direct[name])
+            while todo:
+                target = todo.pop()
+                if target not in seen and target in direct:
+                    seen.add(target)
+                    todo.extend(direct[target])
+            closure[name] = frozenset(seen)
+        return closure
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One problem or warning of a document: where it stands, what was expected, what was found."""
+
+    severity: Literal["error", "warning"]
+    message: str
+    where: str = ""  # step, field: "step 'load', tool.command"
+    line: int = 0
+    column: int = 0
+    hint: str = ""  # did you mean ...

@@ -1,0 +1,57 @@
+"""Values by reference: how a payload is named in events, states and command contexts.
+
+A payload never rides in an event. What is small and needed to route (<= 512 bytes) may stand inline
+as ``{"v": ...}``; everything else is a ``Ref`` to a row of ``noetl.result_ref``.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Tier = Literal["db", "disk", "pvc", "minio", "s3", "gcs", "kv"]
+Shape = Literal["plain", "pipeline", "loop"]
+INLINE_VALUE_BYTES_MAX = 512
+
+
+class Ref(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The name of one stored payload.
+
+    Shapes: `shape` says how templates see it: plain = the payload itself; pipeline = {label: result} of a
+    tool list, in order; loop = the results of loop epoch `epoch`, one result_ref row an item, no row of its own.
+    Units: bytes are of the encoded JSON, before compression.
+    """
+
+    execution_id: int
+    ref_id: int
+    tier: Tier = "db"
+    bytes: int = 0
+    sha256: str = ""
+    shape: Shape = "plain"
+    label: str = ""  # the step (or step.task) that made it
+    content_type: str = "application/json"
+    epoch: int = 0  # shape loop only
+    size: int = 0  # shape loop only: items
+    failed: int = 0  # shape loop only: items that failed
+
+    @property
+    def uri(self) -> str:
+        """The reference as clients see it: noetl://execution/<id>/result/<label>/<ref id>."""
+        return f"noetl://execution/{self.execution_id}/result/{self.label}/{self.ref_id}"
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One variable: inline (`v`) or by reference (`ref`); exactly one of the two counts."""
+
+    v: Any = None
+    ref: Ref | None = None
+
+
+def reference_of(ref: Ref) -> dict[str, Any]:
+    """Return the `reference` object of an event envelope that names `ref`."""
+    fields: dict[str, Any] = msgspec.to_builtins(ref)
+    return {**fields, "kind": "result_ref", "ref": ref.uri}
+
+
+def ref_in(reference: dict[str, Any]) -> Ref:
+    """Return the Ref in an envelope's `reference`; unknown keys are ignored."""
+    return msgspec.convert(reference, Ref, strict=False)
