@@ -1,0 +1,1 @@
+"""Result tiers: where payloads live. One file a tier, one conformance suite for all."""
