@@ -22,6 +22,7 @@ EventType = Literal[
     "step.skipped",
     "command.issued",
     "child.started",
+    "task.ended",
     "ctx.updated",
     "loop.started",
     "loop.done",

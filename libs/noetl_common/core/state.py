@@ -13,14 +13,22 @@ TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 class Activity(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One body in progress: of a step, or of one item of a loop that calls playbooks.
 
-    `segment` counts the parts a pipeline is cut into at its `playbook` tasks; `child_id` is set while the child runs.
+    `segment` counts the parts a pipeline is cut into at its `playbook` tasks. At most one of `command_id` (a worker
+    runs the segment, or a child whose parent command it is) and `timer_id` (a retry waits) is set.
     """
 
     segment: int = 0
     command_id: int = 0
     child_id: int = 0
+    timer_id: int = 0
     attempt: int = 1  # of the playbook task, when its rules retry it
-    prior: Ref | None = None
+    more: bool = False  # another segment follows
+    prior: Ref | None = None  # the results of the tasks so far
+
+    @property
+    def in_flight(self) -> bool:
+        """True while something will still report for this body."""
+        return bool(self.command_id or self.timer_id)
 
 
 class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -30,6 +38,7 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     size: int
     max_in_flight: int
     items: Value | None = None  # the collection; None: range(size)
+    context_id: int = 0  # what the items of a parallel loop share, as it was when the loop began
     issued_upto: int = 0
     done: int = 0
     failed: int = 0
@@ -45,6 +54,11 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     activity: Activity = msgspec.field(default_factory=Activity)
     loop: LoopState | None = None
 
+    @property
+    def in_flight(self) -> bool:
+        """True while something will still report for this step."""
+        return self.activity.in_flight or bool(self.loop and self.loop.open)
+
 
 class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The fold of one execution's events up to `last_event_id`."""
@@ -57,7 +71,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     path: str = ""
     version: int = 0
     parent_execution_id: int = 0
-    parent_command_id: int = 0
+    parent_place: dict[str, Any] | None = None  # {command_id, step, loop_epoch, iter_index} that awaits this child
     return_step: str = ""
     depth: int = 0  # of sub-playbooks
     workload: Value = msgspec.field(default_factory=lambda: Value({}))
@@ -71,6 +85,11 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     last_step: str = ""
     last_result: Ref | None = None
     commands_issued: int = 0
+
+    @property
+    def in_flight(self) -> bool:
+        """True while a command, a child or a waiting retry will still report."""
+        return any(entry.in_flight for entry in self.active.values())
 
     @property
     def is_terminal(self) -> bool:
