@@ -1,0 +1,72 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+ITEMS ?= 10000
+PYTEST_ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: install
+install: $(STAMP) ## Make .venv and install everything the lock names, hashes checked
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -e .
+	@touch $@
+
+.PHONY: demo
+demo: install ## Run the example from nothing: embedded database, 5,000 records fetched over HTTP, verified by SQL
+	@$(BIN)/python -m examples.patient_flow
+
+.PHONY: check
+check: install ## Lint, format, types, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: test
+test: install check ## Every gate and every test; starts the Postgres and NATS it needs itself
+	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+.PHONY: fmt
+fmt: install ## Format, and fix what can be fixed
+	@$(BIN)/ruff check --fix . || true
+	@$(BIN)/ruff format .
+
+.PHONY: walk
+walk: install ## Run one event's path through the house (docs/WALK.md)
+	@$(BIN)/python -m pytest -q tests/system/test_walk.py
+
+.PHONY: bench-fanout
+bench-fanout: install ## Measure a parallel loop of ITEMS=10000 no-op items; ends in one JSON line
+	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS)
+
+.PHONY: env-example
+env-example: install ## Write .env.example and docs/CONFIG.md from the config Structs
+	@$(BIN)/python -m noetl_cli.reference
+
+.PHONY: schema
+schema: install ## Write docs/schema.sql: the dump of a freshly migrated database
+	@$(BIN)/python -m noetl_cli.schema_dump
+
+.PHONY: lock
+lock: install ## Resolve the dependencies again into requirements.lock (pins and hashes, no URLs)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --upgrade \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Remove .venv, caches and the laptop's state directory
+	@rm -rf .venv .noetl dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
