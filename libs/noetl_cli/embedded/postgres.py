@@ -6,7 +6,6 @@ and leaves servers behind.
 
 import importlib.util
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from noetl_cli.embedded.databases import ensure_database, kept_secret
 from noetl_cli.embedded.server import LOOPBACK, Server, free_port, log_tail, spawn
 from noetl_common.errors import DependencyMissing
 
@@ -58,7 +58,7 @@ def start_postgres(state_dir: Path, *, settings: Mapping[str, str] = {}, port: i
     binaries = find_binaries(user_id)
     place = _place_of(state_dir, user_id)
     home = Path(place.home)
-    password = _password_of(home)
+    password = kept_secret(home / "password")
     cluster = home / "cluster"
     if not cluster.exists():
         _init_cluster(binaries, home, user_id=user_id)
@@ -86,16 +86,6 @@ def discard_postgres(state_dir: Path) -> None:
     if note.exists():
         shutil.rmtree(msgspec.json.decode(note.read_bytes(), type=Place).home, ignore_errors=True)
         note.unlink()
-
-
-def ensure_database(url: str, name: str) -> None:
-    """Create the database `name` on the server of `url` when it is missing."""
-    import psycopg  # here, because it is slow to import and most verbs need none
-    from psycopg import sql
-
-    with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=5) as conn:
-        if conn.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is None:
-            conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
 
 def find_binaries(user_id: int | None) -> Path:
@@ -174,18 +164,6 @@ def _remember(state_dir: Path, place: Place) -> None:
     partial = note.with_suffix(".new")
     partial.write_bytes(msgspec.json.encode(place))
     partial.replace(note)
-
-
-def _password_of(home: Path) -> str:
-    """Return the superuser's password, drawn at the first time."""
-    path = home / "password"
-    if not path.exists():
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(secrets.token_hex(16))
-        home_owner = home.stat()
-        os.chown(path, home_owner.st_uid, home_owner.st_gid)
-    return path.read_text(encoding="utf-8")
 
 
 def _init_cluster(binaries: Path, home: Path, *, user_id: int | None) -> None:
