@@ -1,0 +1,115 @@
+"""Leases: which shards this process owns in one role, and until when by its own clock.
+
+Safety never rests on time: each write of an owner is fenced by the lease epoch. The leases only keep two owners
+from working against each other for long. Meta assigns; an owner renews, and gives back what is over its quota.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from noetl_common.clock import Clock
+from noetl_common.core.assignment import surplus
+from noetl_common.core.shard import hashed_id
+from noetl_common.db import Pool, transaction
+from noetl_common.log import get_logger
+from noetl_common.sql import load_queries
+
+log = get_logger(__name__)
+SQL = load_queries("noetl_common")
+
+MARGIN_S = 0.5  # an owner stops this long before its lease can have run out
+UNOWNED_PAUSE_S = 0.2  # how often a process that owns nothing asks
+RENEWALS_PER_LEASE = 4
+SHED_SHARE = 8  # at most this part of all shards is given back in one renewal, but always up to 4
+
+
+class Held(NamedTuple):
+    """One owned shard. Units: `until_s` is on this process's monotonic clock."""
+
+    epoch: int
+    until_s: float
+
+
+class Leases:
+    """The shards one process owns in one role."""
+
+    def __init__(self, pool: Pool, *, role: str, instance: str, lease_s: float, clock: Clock, uri: str = "") -> None:
+        self.changed = asyncio.Event()  # set when the set of owned shards changes; whoever waits clears it
+        self.registered = False  # true once this process stands among the living
+        self._pool = pool
+        self._clock = clock
+        self._lease_s = lease_s
+        self._held: dict[int, Held] = {}
+        self._args = {
+            "runtime_id": hashed_id("runtime", role, instance),
+            "role": role,
+            "instance": instance,
+            "uri": uri,
+            "lease_s": lease_s,
+        }
+
+    @property
+    def pause_s(self) -> float:
+        """Return how long to wait before the next renewal."""
+        return self._lease_s / RENEWALS_PER_LEASE if self._held else min(UNOWNED_PAUSE_S, self._lease_s / 4)
+
+    def owned(self) -> dict[int, int]:
+        """Return {shard: epoch} of the leases that cannot have run out yet, by this process's own clock."""
+        now_s = self._clock.monotonic_s()
+        return {shard_id: held.epoch for shard_id, held in sorted(self._held.items()) if now_s < held.until_s}
+
+    async def renew_once(self) -> int:
+        """Register, renew every lease, learn gained and lost shards; return how many were gained or lost.
+
+        Errors: Unavailable or a psycopg error when the database does not answer; leases then run out by themselves.
+        """
+        start_s = self._clock.monotonic_s()  # before the statement: the lease cannot begin earlier than this
+        async with transaction(self._pool) as conn:
+            row = await (await conn.execute(SQL["renew_leases"], self._args)).fetchone()
+        assert row is not None
+        self.registered = True
+        until_s = start_s + self._lease_s - MARGIN_S
+        held = {shard_id: Held(epoch, until_s) for shard_id, epoch in row["shards"]}
+        changes = self._take(held)
+        if row["has_leader"]:  # without one nobody would take up what is given back
+            changes += await self._shed(row["shard_count"], row["peers"])
+        return changes
+
+    def forget(self, shard_id: int) -> None:
+        """Stop owning a shard after a fenced write; a renewal brings it back if it is still this process's."""
+        if self._held.pop(shard_id, None) is not None:
+            self.changed.set()
+
+    async def release_all(self) -> None:
+        """Give every shard back and leave the list of the living: the end of a planned stop."""
+        self._take({})
+        async with transaction(self._pool) as conn:
+            await conn.execute(SQL["leave_role"], self._args)
+        self.registered = False
+
+    def _take(self, held: dict[int, Held]) -> int:
+        before = {shard_id: one.epoch for shard_id, one in self._held.items()}
+        after = {shard_id: one.epoch for shard_id, one in held.items()}
+        self._held = held
+        role = self._args["role"]
+        gained = sorted(shard_id for shard_id, epoch in after.items() if before.get(shard_id) != epoch)
+        lost = sorted(set(before) - set(after))
+        if gained:
+            log.info("shards.acquired", shard_role=role, shards=gained)
+        if lost:
+            log.info("shards.lost", shard_role=role, shards=lost)
+        if gained or lost:
+            self.changed.set()
+        return len(gained) + len(lost)
+
+    async def _shed(self, shard_count: int, peers: dict[str, int]) -> int:
+        me = str(self._args["instance"])
+        at_once_max = max(4, shard_count // SHED_SHARE)
+        shards = surplus(list(self._held), shard_count, me=me, peers=peers)[:at_once_max]
+        if not shards:
+            return 0
+        kept = {shard_id: held for shard_id, held in self._held.items() if shard_id not in shards}
+        self._take(kept)  # first stop, then give back
+        async with transaction(self._pool) as conn:
+            await conn.execute(SQL["release_shards"], {**self._args, "shards": shards})
+        return len(shards)
