@@ -1,0 +1,182 @@
+"""Settings: one frozen Struct a role, each field read from one environment variable that names and explains itself."""
+
+import difflib
+import math
+import os
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from noetl_common.errors import ConfigError
+from noetl_common.log import get_logger
+
+T = TypeVar("T", bound=msgspec.Struct)
+log = get_logger(__name__)
+
+PREFIX = "NOETL_"
+STRICT = "NOETL_STRICT_CONFIG"
+UNITS = {"s": "seconds", "ms": "milliseconds", "bytes": "bytes", "h": "hours", "hours": "hours", "days": "days"}
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What one field's annotation says about its environment variable."""
+
+    name: str
+    doc: str
+    unit: str = ""
+    secret: bool = False
+
+
+def env(name: str, *, doc: str, unit: str = "", secret: bool = False) -> Setting:
+    """Return the mark that ties a field to an environment variable; a secret one also has a `<name>_FILE` form."""
+    return Setting(name=name, doc=doc, unit=unit, secret=secret)
+
+
+DatabaseUrl = Annotated[str, env("DATABASE_URL", doc="Postgres, as postgresql://user:password@host/name.", secret=True)]
+
+
+class Common(msgspec.Struct, frozen=True, kw_only=True):
+    """What every role can be told. A role without Postgres declares `database_url: DatabaseUrl = ""` again."""
+
+    database_url: DatabaseUrl
+    nats_url: Annotated[str, env("NATS_URL", doc="NATS, as nats://host:4222; empty: run without it.", secret=True)] = ""
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], env("LOG_LEVEL", doc="The least level that is logged.")
+    ] = "info"
+    log_format: Annotated[
+        Literal["json", "text"], env("LOG_FORMAT", doc="JSON lines for machines, or text for people.")
+    ] = "json"
+    host: Annotated[str, env("NOETL_HOST", doc="The address the process listens on.")] = "127.0.0.1"
+    port: Annotated[int, env("NOETL_PORT", doc="The port the process listens on; 0: any free one.")] = 0
+    instance: Annotated[str, env("NOETL_INSTANCE", doc="This process's name; empty: a new random one.")] = ""
+    strict_config: Annotated[bool, env(STRICT, doc="Refuse to start on an unknown NOETL_ variable.")] = False
+
+
+def load(kind: type[T], environ: Mapping[str, str] | None = None) -> T:
+    """Return a `kind` read from the environment; an empty variable counts as not set.
+
+    Errors: ConfigError names the variable, what was expected and what was found.
+    """
+    given = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    for field, setting, wanted in _settings(kind):
+        text = _text(setting, given)
+        if text:
+            values[field.name] = _parsed(text, setting, wanted)
+        elif field.required:
+            ways = f"{setting.name} or {setting.name}_FILE" if setting.secret else setting.name
+            raise ConfigError(f"{ways}: expected {_expected(setting, wanted)}, found nothing ({setting.doc})")
+    return kind(**values)
+
+
+def check_unknown(known: frozenset[str], environ: Mapping[str, str] | None = None) -> list[str]:
+    """Log each NOETL_ variable that no role reads, with its near matches; return their names.
+
+    Errors: ConfigError when there is one and NOETL_STRICT_CONFIG is true.
+    """
+    given = os.environ if environ is None else environ
+    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in known)
+    found = []
+    for name in unknown:
+        near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.75)
+        log.warning("config.unknown_variable", name=name, near=near)
+        found.append(name + (f" (near: {', '.join(near)})" if near else ""))
+    if unknown and given.get(STRICT, "").strip().lower() in ("true", "1"):
+        raise ConfigError(f"unknown variables, refused by {STRICT}: {'; '.join(found)}")
+    return unknown
+
+
+def known_names(*kinds: type[msgspec.Struct]) -> frozenset[str]:
+    """Return every variable that these configurations read, `_FILE` forms included."""
+    names: set[str] = set()
+    for kind in kinds:
+        for _field, setting, _wanted in _settings(kind):
+            names |= {setting.name, f"{setting.name}_FILE"} if setting.secret else {setting.name}
+    return frozenset(names)
+
+
+def redacted(config: msgspec.Struct) -> dict[str, Any]:
+    """Return the settings by variable name, secret ones as *** (or empty when not set)."""
+    shown: dict[str, Any] = {}
+    for field, setting, _wanted in _settings(type(config)):
+        value = getattr(config, field.name)
+        shown[setting.name] = ("***" if value else "") if setting.secret else value
+    return shown
+
+
+def render_env_example(*kinds: type[msgspec.Struct]) -> str:
+    """Return the text of `.env.example`: each variable once, with its meaning, unit and default; secrets empty."""
+    lines = ["# Every setting, with its default. Empty means not set. Secrets also have a <NAME>_FILE form."]
+    seen: set[str] = set()
+    for kind in kinds:
+        for field, setting, wanted in _settings(kind):
+            if setting.name in seen:
+                continue
+            seen.add(setting.name)
+            unit = f" Unit: {UNITS.get(setting.unit, setting.unit)}." if setting.unit else ""
+            need = " Required." if field.required else ""
+            choices = f" One of: {', '.join(map(str, get_args(wanted)))}." if get_origin(wanted) is Literal else ""
+            default = "" if setting.secret or field.required else _shown(field.default)
+            lines += ["", f"# {setting.doc}{unit}{choices}{need}", f"{setting.name}={default}"]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(kind: type[msgspec.Struct]) -> Iterator[tuple[msgspec.structs.FieldInfo, Setting, Any]]:
+    """Yield each field that has a variable: its description, its mark, its bare type."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        hint = hints[field.name]
+        marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Setting)]
+        if marks:
+            yield field, marks[0], get_args(hint)[0]
+
+
+def _text(setting: Setting, given: Mapping[str, str]) -> str:
+    text = given.get(setting.name, "").strip()
+    path = given.get(f"{setting.name}_FILE", "").strip() if setting.secret else ""
+    if text and path:
+        raise ConfigError(f"{setting.name}: expected either it or {setting.name}_FILE, found both")
+    if not path:
+        return text
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{setting.name}_FILE: expected a readable text file, found {path!r}: {exc}") from exc
+
+
+def _parsed(text: str, setting: Setting, wanted: Any) -> Any:
+    """Return `text` as the field's type; a tuple is written with commas."""
+    value: Any = text
+    if get_origin(wanted) is tuple:
+        value = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        parsed = msgspec.convert(value, wanted, strict=False)
+    except msgspec.ValidationError:
+        parsed = None
+    if parsed is None or (isinstance(parsed, float) and not math.isfinite(parsed)):
+        found = "something else" if setting.secret else repr(text)
+        raise ConfigError(f"{setting.name}: expected {_expected(setting, wanted)}, found {found}")
+    return parsed
+
+
+def _expected(setting: Setting, wanted: Any) -> str:
+    of = f" of {UNITS.get(setting.unit, setting.unit)}" if setting.unit else ""
+    if get_origin(wanted) is Literal:
+        return "one of " + ", ".join(map(str, get_args(wanted)))
+    if get_origin(wanted) is tuple:
+        return "values separated by commas"
+    if isinstance(wanted, types.UnionType):
+        return " or ".join(_expected(setting, part) for part in get_args(wanted) if part is not type(None))
+    names = {bool: "true or false", int: f"a whole number{of}", float: f"a number{of}", str: "a text"}
+    return names.get(wanted, str(wanted))
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return "" if default is None or default is msgspec.NODEFAULT else str(default)
