@@ -1,0 +1,1 @@
+"""Tests: unit, integration, system, replay, chaos, conformance."""
