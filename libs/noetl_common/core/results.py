@@ -1,0 +1,288 @@
+"""Results as templates see them: every spelling that playbooks use for a step's or a tool's result."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl_common.core.outcome import Outcome
+from noetl_common.core.values import Ref
+from noetl_common.core.views import Load, NeedPayload, View, plain, unwrapped
+
+__all__ = [
+    "Load",
+    "NeedPayload",
+    "extract",
+    "merged",
+    "output_raw_view",
+    "output_view",
+    "plain",
+    "preview",
+    "value_view",
+    "view",
+]
+
+_COMMAND = re.compile(r"command_\d+\Z")
+_SQL_KEYS = frozenset({"rows", "row_count", "affected_rows"})
+_PREVIEW_ITEMS = 3
+_PREVIEW_TEXT_CHARS = 80
+
+
+def view(ref: Ref, load: Load) -> Any:
+    """Return what a template sees for a step's result: its own keys first, then the accepted other spellings."""
+    return ResultView(ref, load)
+
+
+def value_view(ref: Ref, load: Load) -> Any:
+    """Return what a template sees for a variable kept by reference: the payload and no other spellings."""
+    return ResultView(ref, load, spellings=False)
+
+
+def merged(labelled: Mapping[str, Any]) -> Any:
+    """Return a pipeline's result as its step shows it.
+
+    Shapes: one item gives that item's data; several give the fields of all objects among them, later ones winning;
+    without any object the only value that is not None, else the labelled mapping itself.
+    """
+    payloads = [plain(value) for value in labelled.values()]
+    if len(payloads) == 1:
+        return payloads[0]
+    objects = [payload for payload in payloads if isinstance(payload, dict)]
+    if objects:
+        return {key: value for payload in objects for key, value in payload.items()}
+    others = [payload for payload in payloads if payload is not None]
+    return others[0] if len(others) == 1 else dict(zip(labelled, payloads, strict=True))
+
+
+def extract(payload: Any, *, bytes_max: int = 1024) -> dict[str, Any] | None:
+    """Return the top-level scalars of an object, in order, as far as they fit; None for anything else."""
+    if not isinstance(payload, Mapping):
+        return None
+    kept: dict[str, Any] = {}
+    used = 2
+    for key, value in payload.items():
+        if value is not None and not isinstance(value, (str, int, float, bool)):
+            continue
+        cost = len(msgspec.json.encode({str(key): value}))
+        if used + cost <= bytes_max:
+            kept[str(key)] = value
+            used += cost
+    return kept
+
+
+def preview(payload: Any, *, bytes_max: int = 512) -> Any:
+    """Return a small likeness of a payload for people: a few items, long texts cut."""
+    for depth in (3, 2, 1):
+        likeness = _likeness(plain(payload), depth)
+        if len(msgspec.json.encode(likeness)) <= bytes_max:
+            return likeness
+    return _kind_and_size(plain(payload))
+
+
+def output_view(outcome: Outcome) -> Any:
+    """Return `output` for rules, `then.set`, step `set` and arcs: the outcome envelope, falling through to the data."""
+    return OutputView(outcome)
+
+
+def output_raw_view(outcome: Outcome) -> Any:
+    """Return `output` for a task's own `set`: the data itself, the envelope's names where the data has none."""
+    return RawOutputView(outcome)
+
+
+class ResultView(View):
+    """A stored result. A read of one key asks for that key alone, so that a small extract may answer it."""
+
+    def __init__(self, ref: Ref, load: Load, *, spellings: bool = True) -> None:
+        self._ref = ref
+        self._load = load
+        self._spellings = spellings
+
+    def unwrap(self) -> Any:
+        """Return the whole result; of a pipeline the merged mapping."""
+        payload = self._load(self._ref, None)
+        return merged(payload) if self._ref.shape == "pipeline" and isinstance(payload, Mapping) else plain(payload)
+
+    def member(self, name: str) -> Any:
+        """Return the result's own key, else what another spelling of the name stands for."""
+        if name in ("_ref", "_store", "_preview") and self._spellings:
+            return self._storage(name)
+        try:
+            return self._own(name)
+        except KeyError:
+            if not self._spellings:
+                raise
+        return self._other_spelling(name)
+
+    def _own(self, name: str) -> Any:
+        try:
+            found = self._load(self._ref, name)
+        except (KeyError, TypeError, IndexError):
+            found = _MISSING
+        if self._ref.shape != "pipeline":
+            if found is _MISSING:
+                raise KeyError(name)
+            return found
+        labelled = self._load(self._ref, None) if found is _MISSING else None
+        if labelled is None:
+            return found
+        whole = merged(labelled)
+        if not isinstance(whole, dict):
+            raise KeyError(name)
+        return whole[name]
+
+    def _storage(self, name: str) -> Any:
+        if self._ref.tier == "db":
+            raise KeyError(name)
+        if name == "_ref":
+            return self._ref.uri
+        return self._ref.tier if name == "_store" else preview(self.unwrap())
+
+    def _other_spelling(self, name: str) -> Any:
+        shape = self._ref.shape
+        if name in ("data", "result"):
+            return self.member("results") if shape == "loop" and name == "data" else self
+        if name == "status":
+            return "error" if shape == "loop" and self._ref.failed else "success"
+        if shape == "pipeline":
+            labelled = self._load(self._ref, None)
+            if name == "results":
+                return labelled
+            if name in labelled:
+                return labelled[name]
+        return _spelling_of(self.unwrap(), name)
+
+
+class OutputView(View):
+    """The outcome envelope of the call that has just ended."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._content = _content_of(outcome)
+
+    def unwrap(self) -> Any:
+        """Return the envelope as an object."""
+        return {"data": None, **self._fields()}
+
+    def member(self, name: str) -> Any:
+        """Return a part of the envelope, else the data's key of that name."""
+        outcome = self._outcome
+        if name == "status":
+            return outcome.status
+        if name in ("data", "response"):
+            return self._content
+        if name == "error" and outcome.error is not None:
+            return _error_of(outcome)
+        if name in ("http", "pg", "py", "meta"):
+            return getattr(outcome, name)
+        if name == "result":
+            return self._content
+        return _member(self._content, name)
+
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.to_builtins(self._outcome)
+        fields["status"] = self._outcome.status
+        if self._outcome.error is not None:
+            fields["error"] = _error_of(self._outcome)
+        return fields
+
+
+class RawOutputView(View):
+    """The data of the call that has just ended, with the envelope's names where the data has none of its own."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._content = _content_of(outcome)
+
+    def unwrap(self) -> Any:
+        """Return the data itself."""
+        return plain(self._outcome.data)
+
+    def member(self, name: str) -> Any:
+        """Return the data's own key, else the envelope's part of that name."""
+        data = self._outcome.data
+        if isinstance(data, Mapping) and name in data:
+            return data[name]
+        return OutputView(self._outcome).member(name)
+
+
+class HttpContent(View):
+    """The data of an http call: status_code, headers, data, body; other names are read in the body."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+
+    def unwrap(self) -> Any:
+        """Return the call's data as the tool gave it."""
+        return plain(self._content)
+
+    def member(self, name: str) -> Any:
+        """Return the call's own key, else the body's."""
+        if name in self._content:
+            return self._content[name]
+        return _member(self._content.get("body", self._content.get("data")), name)
+
+
+_MISSING = object()
+
+
+def _content_of(outcome: Outcome) -> Any:
+    content = outcome.data
+    is_http = isinstance(content, Mapping) and "status_code" in content and ("body" in content or "data" in content)
+    return HttpContent(content) if is_http else content
+
+
+def _error_of(outcome: Outcome) -> dict[str, Any]:
+    # Rules read these names without asking first whether the tool could know them.
+    error = {"kind": "unknown", "code": "", "message": "", "retryable": False, **(outcome.error or {})}
+    status = error.get("http_status", error.get("status", outcome.http.get("status")))
+    if status is not None:
+        error = {"http_status": status, "status": status, **error}
+    pg_code = error.get("pg_code", outcome.pg.get("code"))
+    return error if pg_code is None else {"pg_code": pg_code, **error}
+
+
+def _member(content: Any, name: str) -> Any:
+    if isinstance(content, View):
+        return content.member(name)
+    if isinstance(content, Mapping):
+        return content[name]
+    return _spelling_of(content, name)
+
+
+def _spelling_of(payload: Any, name: str) -> Any:
+    """Return what a name that is no key of the payload stands for; KeyError when for nothing."""
+    if isinstance(payload, Mapping):
+        if _COMMAND.match(name) and not _SQL_KEYS.isdisjoint(payload):
+            return payload
+        raise KeyError(name)
+    if isinstance(payload, list):
+        if name in ("rows", "results"):
+            return payload
+        if name in ("count", "row_count"):
+            return len(payload)
+    raise KeyError(name)
+
+
+def _likeness(payload: Any, depth: int) -> Any:
+    payload = unwrapped(payload)
+    if isinstance(payload, str):
+        return payload if len(payload) <= _PREVIEW_TEXT_CHARS else payload[:_PREVIEW_TEXT_CHARS] + "..."
+    if isinstance(payload, Mapping):
+        if depth == 0:
+            return _kind_and_size(payload)
+        return {str(key)[:_PREVIEW_TEXT_CHARS]: _likeness(value, depth - 1) for key, value in payload.items()}
+    if isinstance(payload, list):
+        if depth == 0:
+            return _kind_and_size(payload)
+        shown = [_likeness(item, depth - 1) for item in payload[:_PREVIEW_ITEMS]]
+        return [*shown, f"... {len(payload)} items"] if len(payload) > _PREVIEW_ITEMS else shown
+    return payload
+
+
+def _kind_and_size(payload: Any) -> Any:
+    if isinstance(payload, Mapping):
+        return f"object of {len(payload)} keys"
+    if isinstance(payload, list):
+        return f"list of {len(payload)} items"
+    return f"text of {len(payload)} characters" if isinstance(payload, str) else payload

@@ -1,0 +1,199 @@
+"""Views: values that templates read like JSON while what they stand for is loaded only when a read needs it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jinja2.runtime import Undefined
+
+from noetl_common.core.values import Ref
+
+# The payload a reference names (key None), or one top-level key of it. A key that the payload lacks, or a key of
+# something that is no object, is a KeyError; a payload that is not at hand is a NeedPayload.
+Load = Callable[[Ref, str | None], Any]
+
+
+class NeedPayload(Exception):
+    """A template read payloads that are not loaded: load these and render again. Not a failure, so no NoetlError."""
+
+    def __init__(self, needs: list[tuple[Ref, str | None]]) -> None:
+        self.needs = needs
+        super().__init__(", ".join(ref.uri for ref, _ in needs))
+
+
+class View(ABC):
+    """Something that templates read like JSON. Subclasses say what it stands for and which names it answers."""
+
+    @abstractmethod
+    def unwrap(self) -> Any:
+        """Return what the view stands for, as plain JSON types."""
+
+    def member(self, name: str) -> Any:
+        """Return the value under a name. Errors: KeyError when there is none."""
+        return _key_of(self.unwrap(), name)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value under a key, or `default`."""
+        try:
+            return self[key]
+        except (KeyError, IndexError, TypeError):
+            return default
+
+    def keys(self) -> Any:
+        """Return the keys of the object this stands for."""
+        return self.unwrap().keys()
+
+    def values(self) -> Any:
+        """Return the values of the object this stands for."""
+        return self.unwrap().values()
+
+    def items(self) -> Any:
+        """Return the pairs of the object this stands for."""
+        return self.unwrap().items()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.member(key) if isinstance(key, str) else self.unwrap()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.unwrap())
+
+    def __len__(self) -> int:
+        return len(self.unwrap())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.unwrap()
+
+    def __bool__(self) -> bool:
+        return bool(self.unwrap())
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.unwrap() == unwrapped(other))
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.unwrap() < unwrapped(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.unwrap() <= unwrapped(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.unwrap() > unwrapped(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.unwrap() >= unwrapped(other))
+
+    # A view may stand for a list or an object, so it can be no key itself.
+    __hash__ = None  # type: ignore[assignment]
+
+
+class LazyMapping(View, Mapping[str, Any]):
+    """A mapping whose values are made when they are read; `beyond` answers names that are no keys of it."""
+
+    def __init__(
+        self,
+        names: Callable[[], list[str]],
+        read: Callable[[str], Any],
+        *,
+        beyond: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._names = names
+        self._read = read
+        self._beyond = beyond
+
+    def unwrap(self) -> dict[str, Any]:
+        """Return the mapping with every value plain."""
+        return {name: plain(self._read(name)) for name in self._names()}
+
+    def member(self, name: str) -> Any:
+        """Return one value, without making the others."""
+        try:
+            return self._read(name)
+        except KeyError:
+            if self._beyond is None:
+                raise
+            return self._beyond(name)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value under a key, or `default`."""
+        return View.get(self, key, default)
+
+    def keys(self) -> Any:
+        """Return the names, without making the values."""
+        return dict.fromkeys(self._names()).keys()
+
+    def values(self) -> Any:
+        """Return the values, each plain."""
+        return self.unwrap().values()
+
+    def items(self) -> Any:
+        """Return the pairs, each value plain."""
+        return self.unwrap().items()
+
+    def __getitem__(self, key: str) -> Any:
+        return self.member(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._names()
+
+    def __bool__(self) -> bool:
+        return bool(self._names())
+
+    def __eq__(self, other: object) -> bool:
+        return View.__eq__(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def unwrapped(value: Any) -> Any:
+    """Return what a view stands for; anything else as it is."""
+    return value.unwrap() if isinstance(value, View) else value
+
+
+def plain(value: Any) -> Any:
+    """Return the value as JSON types: views unwrapped, undefined as None, tuples and generators as lists."""
+    return value if _is_plain(value) else _plain(value)
+
+
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def _is_plain(value: Any) -> bool:
+    # Most values are JSON already; looking first saves copying payloads of many megabytes.
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is list:
+        return all(map(_is_plain, value))
+    return kind is dict and all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+
+
+def _plain(value: Any) -> Any:
+    value = unwrapped(value)
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, Undefined) or callable(value):
+        return None  # a method that was named but not called is nothing an author can have meant
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item) for item in value), key=str)
+    if hasattr(value, "__iter__"):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (int, float)) else str(value)
+
+
+def _key_of(value: Any, name: str) -> Any:
+    if isinstance(value, View):
+        return value.member(name)
+    if isinstance(value, Mapping):
+        return value[name]
+    raise KeyError(name)
