@@ -1,0 +1,79 @@
+"""Write the pages that are made from the settings: `.env.example` and docs/CONFIG.md (`make env-example`)."""
+
+import importlib
+from pathlib import Path
+
+import msgspec
+
+from noetl_common.config import render_env_example
+
+ROLES = ("ingest", "meta", "compute", "worker")
+
+COMPOSE = """
+# For `docker compose` alone: the passwords of the servers it starts.
+POSTGRES_PASSWORD=
+MINIO_ROOT_PASSWORD=
+"""
+
+INTRODUCTION = """# Settings
+
+Made by `make env-example` from the config Struct of each role (`services/<role>/config.py`); do not edit.
+
+Every setting is an environment variable. An empty one counts as not set. A secret may be given as a file instead:
+`<NAME>_FILE` holds its path; giving both is an error. A value of the wrong type ends the process with exit code 3 and a
+message that names the variable, what was expected and what was found. An unknown `NOETL_` variable is logged as a
+warning, or refused when `NOETL_STRICT_CONFIG=true`.
+"""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One variable as a reader meets it."""
+
+    name: str
+    meaning: str
+    default: str
+
+
+def config_of(role: str) -> type[msgspec.Struct]:
+    """Return the config Struct of a role."""
+    kind: type[msgspec.Struct] = importlib.import_module(f"services.{role}.config").Config
+    return kind
+
+
+def entries(kind: type[msgspec.Struct]) -> list[Entry]:
+    """Return the variables of one config Struct, in its order."""
+    blocks = render_env_example(kind).strip().split("\n\n")[1:]
+    found = []
+    for block in blocks:
+        *comments, assignment = block.splitlines()
+        name, _, default = assignment.partition("=")
+        found.append(Entry(name, " ".join(line.removeprefix("# ") for line in comments), default))
+    return found
+
+
+def pages() -> dict[str, str]:
+    """Return {path from the repository's root: text} of every generated page."""
+    kinds = [config_of(role) for role in ROLES]
+    sections = [INTRODUCTION.strip()]
+    for role, kind in zip(ROLES, kinds, strict=True):
+        rows = [f"| `{e.name}` | {e.meaning.replace('|', chr(92) + '|')} | {_code(e.default)} |" for e in entries(kind)]
+        sections.append("\n".join([f"## {role}", "", "| variable | meaning | default |", "|---|---|---|", *rows]))
+    return {
+        ".env.example": render_env_example(*kinds) + COMPOSE,
+        "docs/CONFIG.md": "\n\n".join(sections) + "\n",
+    }
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def main() -> None:
+    """Write every page below the working directory, which is the repository's root."""
+    for path, text in pages().items():
+        Path(path).write_text(text, encoding="utf-8")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
