@@ -46,7 +46,12 @@ async def test_a_migration_this_release_does_not_know_is_refused(dsn: str) -> No
         await conn.execute("INSERT INTO noetl.migration (name) VALUES ('9999_pre_future.sql')")
         with pytest.raises(ConfigError, match=r"9999_pre_future\.sql"):
             await migrate(conn)
-        locks = await (await conn.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'")).fetchall()
+        locks = await (
+            await conn.execute(
+                "SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = pg_locks.database"
+                " WHERE locktype = 'advisory' AND d.datname = current_database()"
+            )
+        ).fetchall()
     assert locks == []
 
 
