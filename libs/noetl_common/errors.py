@@ -15,6 +15,7 @@
   - Unavailable                  503, retry later
   - ReferenceNotAvailable        a payload cannot be read from any tier
   - ReferenceCorrupt             a payload's digest is not the one recorded
+  - SealBroken                   a sealed credential does not open: other key, other name, or changed
 
 Anything else that reaches a loop is a bug: the process ends and is restarted.
 """
@@ -167,3 +168,9 @@ class ReferenceCorrupt(NoetlError):
 
     code = "REFERENCE_CORRUPT"
     status = 500
+
+
+class SealBroken(NoetlError):
+    """A sealed record does not open: another key, another name, or it was changed."""
+
+    code = "SEAL_BROKEN"

@@ -15,22 +15,14 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from noetl_common.errors import ConfigError, NoetlError
-from noetl_common.log import get_logger, redact
+from noetl_common.errors import ConfigError, SealBroken
+from noetl_common.log import redact
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 # A key with fewer different bytes was typed, not drawn; 32 random bytes have about 30.
 KEY_BYTES_DISTINCT_MIN = 16
 VARIABLE = "NOETL_ENCRYPTION_KEY"
-
-log = get_logger(__name__)
-
-
-class SealBroken(NoetlError):
-    """A sealed record does not open: another key, another name, or it was changed."""
-
-    code = "SEAL_BROKEN"
 
 
 class Sealed(msgspec.Struct, frozen=True):

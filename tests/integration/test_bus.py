@@ -11,8 +11,8 @@ import pytest
 from noetl_cli.embedded import start_nats
 from noetl_cli.embedded.server import Server
 from noetl_common import metrics
-from noetl_common.bus import Bus, MemoryBus, NatsBus, connect, matchesfrom noetl_common.errors import ConfigError
-
+from noetl_common.bus import Bus, MemoryBus, NatsBus, connect, matches
+from noetl_common.errors import ConfigError
 from tests.running import wait_until
 
 Seen = list[tuple[str, bytes]]
