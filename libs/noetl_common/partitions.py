@@ -37,7 +37,7 @@ class Slot(NamedTuple):
     high: int
 
 
-async def create_ahead(conn: Conn, now_ms: int, width_hours: int, ahead: int = AHEAD) -> list[str]:
+async def create_ahead(conn: Conn, now_ms: int, width_hours: int, *, ahead: int = AHEAD) -> list[str]:
     """Make the partitions of `now_ms` and the next `ahead` ones that are missing; return their names.
 
     One transaction; whoever else does the same waits and then finds nothing missing.
@@ -45,31 +45,31 @@ async def create_ahead(conn: Conn, now_ms: int, width_hours: int, ahead: int = A
     async with conn.transaction():
         await conn.execute(SQL["lock_partitions"], {"lock": PARTITIONS_LOCK})
         present = await _attached(conn)
-        missing = [slot for slot in slots(now_ms, width_hours, ahead) if slot.name not in present]
+        missing = [slot for slot in slots(now_ms, width_hours, ahead=ahead) if slot.name not in present]
         for slot in missing:
             await _create(conn, slot)
     return [slot.name for slot in missing]
 
 
-async def count_ahead(conn: Conn, now_ms: int, width_hours: int) -> int:
-    """Return how many partitions in a row, after the one of `now_ms`, every table has; -1 if that one is missing."""
+async def count_ahead(conn: Conn, now_ms: int, width_hours: int) -> dict[str, int]:
+    """Return, for each table, how many partitions in a row follow the one of `now_ms`; -1 when that one is missing."""
     present = await _attached(conn)
-    count = -1
-    while all(slot.name in present for slot in slots_at(now_ms, width_hours, count + 1)):
-        count += 1
-    return count
+    counts = dict.fromkeys(PARENTS, -1)
+    for parent in PARENTS:
+        while _slot(parent, now_ms, width_hours=width_hours, step=counts[parent] + 1).name in present:
+            counts[parent] += 1
+    return counts
 
 
-def slots(now_ms: int, width_hours: int, ahead: int) -> list[Slot]:
+def slots(now_ms: int, width_hours: int, *, ahead: int) -> list[Slot]:
     """Return the partitions wanted at `now_ms`: the current one and `ahead` more, of every table."""
-    return [slot for step in range(ahead + 1) for slot in slots_at(now_ms, width_hours, step)]
+    return [_slot(parent, now_ms, width_hours=width_hours, step=step) for step in range(ahead + 1) for parent in PARENTS]
 
 
-def slots_at(now_ms: int, width_hours: int, step: int) -> list[Slot]:
-    """Return one partition of each table: the one `step` widths after the one of `now_ms`."""
+def _slot(parent: str, now_ms: int, *, width_hours: int, step: int) -> Slot:
     low, high = partition_bounds(now_ms + step * width_hours * 3_600_000, width_hours)
     begin = datetime.fromtimestamp(minted_at_ms(low) / 1000, UTC)
-    return [Slot(parent, f"{parent}_{begin:%Y%m%d_%H}", low, high) for parent in PARENTS]
+    return Slot(parent, f"{parent}_{begin:%Y%m%d_%H}", low, high)
 
 
 async def _attached(conn: Conn) -> set[str]:

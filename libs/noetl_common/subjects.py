@@ -3,6 +3,7 @@
 COMMANDS = "noetl.commands"
 SHARDS = "noetl.shards"
 PROJECTED = "noetl.projected"
+META_WAKE = "noetl.meta.wake"  # rung when there may be a shard to assign
 # What NATS reads as structure; a pool's name may hold any of them.
 _RESERVED = str.maketrans({"*": "_", ">": "_", ".": "_", " ": "_", "\t": "_", "\r": "_", "\n": "_"})
 
