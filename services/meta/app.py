@@ -1,0 +1,125 @@
+"""Wire meta: its pool, bus, leadership and loops."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from noetl_common import bus as buses
+from noetl_common.bus import Bus
+from noetl_common.clock import SystemClock
+from noetl_common.db import Pool, is_retryable, open_pool
+from noetl_common.errors import Unavailable
+from noetl_common.ids import mint_instance
+from noetl_common.log import get_logger
+from noetl_common.loop import Loop
+from noetl_common.process import Service
+from noetl_common.subjects import META_WAKE
+from services.meta import store
+from services.meta.config import Config
+from services.meta.loops.assign_shards import assign_shards_once
+from services.meta.loops.create_partitions import create_partitions_once
+from services.meta.loops.drop_expired import drop_expired_once
+from services.meta.loops.elect_leader import Leadership, elect_leader_once, resign
+from services.meta.loops.reap_commands import reap_commands_once
+from services.meta.loops.write_checkpoints import write_checkpoints_once
+
+log = get_logger(__name__)
+ASSIGN_PAUSE_S = 0.2  # a shard that was given back waits this long at most, also without a bus
+SWEEP_PAUSE_S = 60.0
+START_PAUSE_S = 0.2
+
+
+@asynccontextmanager
+async def app(config: Config) -> AsyncIterator[Service]:
+    """Migrate and initialise the database, then lend the wired service."""
+    clock = SystemClock()
+    # Random even under a given name: a restarted process must not pass for its predecessor.
+    instance = mint_instance(config.instance or "meta")
+    leadership = Leadership(instance=instance, lease_s=config.lease_s, clock=clock)
+    await _prepare(config, clock)
+    async with open_pool(config.database_url, size_max=config.pool_size, name="noetl-meta") as pool:
+        bus = await buses.connect(config.nats_url)
+        try:
+            wake = asyncio.Event()
+            await bus.subscribe(META_WAKE, _ringing(wake))
+            yield Service(
+                name="meta",
+                loops=_loops(config, pool, leadership, bus=bus, wake=wake),
+                checks={"postgres": partial(store.ping, pool)},
+                host=config.host,
+                port=config.port,
+                on_stop=[partial(resign, pool, leadership)],
+            )
+        finally:
+            await bus.close()
+
+
+def _loops(config: Config, pool: Pool, leadership: Leadership, *, bus: Bus, wake: asyncio.Event) -> list[Loop]:
+    elect = partial(elect_leader_once, pool, leadership)
+    assign = partial(assign_shards_once, pool, leadership)
+    checkpoints = partial(write_checkpoints_once, pool, leadership)
+    reap = partial(reap_commands_once, pool, leadership, bus, crashes_max=config.command_crashes_max)
+    partitions = partial(
+        create_partitions_once,
+        pool,
+        leadership,
+        width_hours=config.partition_width_hours,
+        ahead=config.partitions_ahead,
+    )
+    drop = partial(drop_expired_once, pool, leadership, keep_hours=config.checkpoint_keep_hours)
+
+    async def elect_then_assign() -> int:
+        won = await elect()
+        if won:
+            wake.set()
+        return 0
+
+    return [
+        Loop(name="elect_leader", once=elect_then_assign, idle_pause_s=config.lease_s / 4),
+        Loop(name="assign_shards", once=assign, idle_pause_s=ASSIGN_PAUSE_S, wake=wake),
+        Loop(name="write_checkpoints", once=_paced(checkpoints), idle_pause_s=config.checkpoint_interval_ms / 1000),
+        Loop(name="reap_commands", once=reap, idle_pause_s=config.reap_interval_ms / 1000),
+        Loop(name="create_partitions", once=partitions, idle_pause_s=SWEEP_PAUSE_S),
+        Loop(name="drop_expired", once=drop, idle_pause_s=SWEEP_PAUSE_S),
+    ]
+
+
+async def _prepare(config: Config, clock: SystemClock) -> None:
+    """Migrate and initialise, waiting for Postgres to come up. Errors: Unavailable, ConfigError."""
+    deadline_s = clock.monotonic_s() + config.start_timeout_s
+    while True:
+        try:
+            applied = await store.prepare(
+                config.database_url,
+                shard_count=config.shard_count,
+                partition_width_hours=config.partition_width_hours,
+                now_ms=clock.unix_ms(),
+            )
+        except Exception as error:
+            if not is_retryable(error):
+                raise
+            if clock.monotonic_s() >= deadline_s:
+                raise Unavailable(f"Postgres does not answer within {config.start_timeout_s:.0f} s: {error}") from error
+            log.warning("postgres.not_ready", error=error)
+            await asyncio.sleep(START_PAUSE_S)
+        else:
+            log.info("database.ready", migrations_applied=applied, shard_count=config.shard_count)
+            return
+
+
+def _paced(once: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
+    """Return `once` as a loop that keeps its interval also when it did something."""
+
+    async def tick() -> int:
+        await once()
+        return 0
+
+    return tick
+
+
+def _ringing(wake: asyncio.Event) -> Callable[[str, bytes], Awaitable[None]]:
+    async def ring(_subject: str, _payload: bytes) -> None:
+        wake.set()
+
+    return ring
