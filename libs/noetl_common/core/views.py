@@ -13,6 +13,10 @@ from noetl_common.core.values import Ref
 Load = Callable[[Ref, str | None], Any]
 
 
+PARTS_MAX = 10_000_000
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+
+
 class NeedPayload(Exception):
     """A template read payloads that are not loaded: load these and render again. Not a failure, so no NoetlError."""
 
@@ -156,39 +160,76 @@ def unwrapped(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return the value as JSON types: views unwrapped, undefined as None, tuples and generators as lists."""
-    return value if _is_plain(value) else _plain(value)
+    return value if _is_plain(value) else _Flattening().plain(value)
 
 
-_SCALARS = (str, int, float, bool, type(None))
+def weight(value: Any, *, most: int) -> int:
+    """Return how many parts a value has, all the way down; counting stops soon after `most`."""
+    parts = 0
+    todo = [value]
+    while todo and parts <= most:
+        part = todo.pop()
+        parts += 1
+        if isinstance(part, (list, tuple)):
+            parts += len(part)
+            todo.extend(part[:most])
+        elif isinstance(part, dict):
+            parts += len(part)
+            todo.extend(part.values())
+    return parts
 
 
 def _is_plain(value: Any) -> bool:
     # Most values are JSON already; looking first saves copying payloads of many megabytes.
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is list:
-        return all(map(_is_plain, value))
-    return kind is dict and all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    parts = 0
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        kind = type(part)
+        if kind in _SCALARS:
+            continue
+        if kind is list:
+            todo.extend(part)
+        elif kind is dict and all(type(key) is str for key in part):
+            todo.extend(part.values())
+        else:
+            return False
+        parts += len(part)
+        if parts > PARTS_MAX:
+            raise OverflowError(f"a value of more than {PARTS_MAX} parts")
+    return True
 
 
-def _plain(value: Any) -> Any:
-    value = unwrapped(value)
-    if type(value) in _SCALARS:
-        return value
-    if isinstance(value, Undefined) or callable(value):
-        return None  # a method that was named but not called is nothing an author can have meant
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+class _Flattening:
+    """Makes a value plain, counting its parts, since a list may stand in itself many times over."""
+
+    def __init__(self) -> None:
+        self._parts = 0
+
+    def plain(self, value: Any) -> Any:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise OverflowError(f"a value of more than {PARTS_MAX} parts")
+        value = unwrapped(value)
+        if type(value) in _SCALARS:
+            return value
+        if isinstance(value, Undefined) or callable(value):
+            return None  # a method that was named but not called is nothing an author can have meant
+        if isinstance(value, Mapping):
+            return {str(key): self.plain(item) for key, item in value.items()}
+        if isinstance(value, (set, frozenset)):
+            return sorted((self.plain(item) for item in value), key=str)
+        if hasattr(value, "__iter__") and not isinstance(value, (str, bytes)):
+            return [self.plain(item) for item in value]
+        return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, (set, frozenset)):
-        return sorted((_plain(item) for item in value), key=str)
-    if hasattr(value, "__iter__"):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, (int, float)) else str(value)
+    if isinstance(value, (int, float)):
+        return value
+    return str(value)
 
 
 def _key_of(value: Any, name: str) -> Any:
