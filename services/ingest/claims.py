@@ -1,0 +1,152 @@
+"""Claims: lease commands to workers and send along, once each, what they need to begin."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from noetl_common import metrics
+from noetl_common.core.commands import CommandContext
+from noetl_common.core.values import Ref
+from noetl_common.db import Pool
+from noetl_common.errors import Conflict, NotFound
+from noetl_common.wire import Claim, Claimed, ClaimedCommand, Heartbeat, HeartbeatAnswer, ResultRow, encode
+from services.ingest import store_claims as store
+from services.ingest.bells import PoolBells
+
+CLAIM_MAX = 256
+WAIT_MAX_S = 5.0
+CACHE_BYTES_MAX = 32 * 1024 * 1024
+
+
+class ActiveClaim(Conflict):
+    """The command is on lease to someone; `retry_after_s` says for how long at most."""
+
+    def __init__(self, worker_id: str, retry_after_s: float) -> None:
+        super().__init__(f"the command is on lease to {worker_id}", code="active_claim")
+        self.retry_after_s = retry_after_s
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """A context with the small results it names."""
+
+    context: CommandContext
+    rows: tuple[ResultRow, ...]
+    bytes: int
+
+
+class Claims:
+    """The claiming side of one process. Contexts and results never change, so those read are kept for a while."""
+
+    def __init__(self, pool: Pool, bells: PoolBells, *, lease_s: float) -> None:
+        self._pool = pool
+        self._bells = bells
+        self._lease_s = lease_s
+        self._bundles: OrderedDict[tuple[int, int], Bundle] = OrderedDict()
+        self._bundles_bytes = 0
+
+    async def claim(self, wanted: Claim) -> Claimed:
+        """Return commands on lease to the worker; hold the request up to `wait_s` while there are none.
+
+        Holding costs no query: it ends at a ring of the pool's bell.
+        """
+        deadline_s = asyncio.get_running_loop().time() + min(max(wanted.wait_s, 0.0), WAIT_MAX_S)
+        max_ = min(max(wanted.max, 1), CLAIM_MAX)
+        while True:
+            mark = self._bells.mark(wanted.pool)
+            commands = await store.claim_commands(
+                self._pool, pool_name=wanted.pool, worker_id=wanted.worker_id, max_=max_, lease_s=self._lease_s
+            )
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            if commands or left_s <= 0 or not await self._bells.wait(wanted.pool, left_s, since=mark):
+                break
+        if commands:
+            metrics.inc("noetl_commands_claimed_total", len(commands), pool=wanted.pool)
+        return await self._with_contexts(commands)
+
+    async def held(self, worker_id: str) -> Claimed:
+        """Return what the worker holds on lease: the answer to a claim that never reached it."""
+        return await self._with_contexts(await store.read_claims(self._pool, worker_id))
+
+    async def claim_one(self, event_id: int, worker_id: str) -> tuple[Claimed, str]:
+        """Lease the command that a command.issued event announced; return it with its context, and its pool.
+
+        Errors: NotFound; Conflict already_terminal; ActiveClaim while someone else holds it.
+        """
+        found = await store.read_command(self._pool, event_id)
+        if found is None:
+            raise NotFound(f"no command was issued by event {event_id}")
+        command = await store.claim_one(self._pool, found.claimed, worker_id=worker_id, lease_s=self._lease_s)
+        if command is None:
+            found = await store.read_command(self._pool, event_id) or found
+            if found.status in ("completed", "failed", "cancelled"):
+                raise Conflict(f"the command is {found.status}", code="already_terminal")
+            raise ActiveClaim(found.worker_id or "nobody yet", max(found.lease_left_s, 1.0))
+        metrics.inc("noetl_commands_claimed_total", 1, pool=found.pool)
+        return await self._with_contexts([command]), found.pool
+
+    async def look(self, event_id: int) -> tuple[Claimed, str]:
+        """Return the command that a command.issued event announced, without claiming it. Errors: NotFound."""
+        found = await store.read_command(self._pool, event_id)
+        if found is None:
+            raise NotFound(f"no command was issued by event {event_id}")
+        return await self._with_contexts([found.claimed]), found.pool
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
+        """Renew leases; say which commands to abandon."""
+        rows = await store.renew_leases(self._pool, beat, lease_s=self._lease_s)
+        return HeartbeatAnswer(
+            cancelled=[row["command_id"] for row in rows if row["cancelled"] and not row["lost"]],
+            lost=[row["command_id"] for row in rows if row["lost"]],
+        )
+
+    async def _with_contexts(self, commands: list[ClaimedCommand]) -> Claimed:
+        keys = {(command.execution_id, command.context_id) for command in commands}
+        bundles = await self._bundles_of(keys)
+        rows = {(row.execution_id, row.ref_id): row for bundle in bundles.values() for row in bundle.rows}
+        wanted = _small(ref for command in commands if command.item for ref in (command.item.ref, command.item.prior))
+        missing = [key for key in wanted if key not in rows]
+        if missing:
+            for row in await store.read_results(self._pool, missing):
+                rows[row.execution_id, row.ref_id] = row
+        contexts = {context_id: bundle.context for (_execution_id, context_id), bundle in bundles.items()}
+        return Claimed(commands=commands, contexts=contexts, results=list(rows.values()), lease_s=self._lease_s)
+
+    async def _bundles_of(self, keys: set[tuple[int, int]]) -> dict[tuple[int, int], Bundle]:
+        found = {key: self._bundles[key] for key in keys if key in self._bundles}
+        for key in found:
+            self._bundles.move_to_end(key)
+        missing = [key for key in keys if key not in found]
+        if not missing:
+            return found
+        contexts = await store.read_contexts(self._pool, missing)
+        needs = {key for _execution_id, _context_id, context in contexts for key in _small(refs_of(context))}
+        rows = {(row.execution_id, row.ref_id): row for row in await store.read_results(self._pool, list(needs))}
+        for execution_id, context_id, context in contexts:
+            mine = tuple(rows[key] for key in _small(refs_of(context)) if key in rows)
+            size = len(encode(context)) + sum(len(encode(row)) for row in mine)
+            found[execution_id, context_id] = Bundle(context, mine, size)
+            self._keep((execution_id, context_id), found[execution_id, context_id])
+        return found
+
+    def _keep(self, key: tuple[int, int], bundle: Bundle) -> None:
+        if key in self._bundles:
+            return
+        self._bundles[key] = bundle
+        self._bundles_bytes += bundle.bytes
+        while self._bundles_bytes > CACHE_BYTES_MAX:
+            _key, dropped = self._bundles.popitem(last=False)
+            self._bundles_bytes -= dropped.bytes
+
+
+def refs_of(context: CommandContext) -> list[Ref]:
+    """Return every reference that a context names."""
+    values = (context.workload, *context.ctx.values())
+    return [value.ref for value in values if value.ref is not None] + list(context.results.values())
+
+
+def _small(refs: Iterable[Ref | None]) -> list[tuple[int, int]]:
+    """Return the keys of those whose payload is in its row, each once."""
+    keys = [(ref.execution_id, ref.ref_id) for ref in refs if ref is not None and ref.tier == "db" and ref.shape != "loop"]
+    return list(dict.fromkeys(keys))

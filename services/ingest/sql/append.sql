@@ -1,0 +1,85 @@
+-- name: prefer_lookups
+-- Plan the batch by key lookups: a plan cached while the tables were still empty would scan them for ever.
+SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+    set_config('enable_seqscan', 'off', true)
+
+-- name: finish_commands
+-- Lock the reported commands in id order, finish those whose claim fits, say what became of each report.
+WITH given AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(reports)s::json) AS g (
+        place int, execution_id bigint, command_id bigint, claim_token bigint, worker_id text, attempt int, status text)
+),
+keys AS MATERIALIZED (
+    SELECT DISTINCT execution_id, command_id FROM given ORDER BY execution_id, command_id
+),
+locked AS MATERIALIZED (
+    SELECT c.* FROM keys k CROSS JOIN LATERAL (
+        SELECT execution_id, command_id, status, claim_token, worker_id, attempt, step, loop_epoch, iter_index
+        FROM noetl.command
+        WHERE execution_id = k.execution_id AND command_id = k.command_id
+        FOR NO KEY UPDATE
+    ) c
+),
+judged AS MATERIALIZED (
+    SELECT g.place, g.status AS verdict, c.*,
+        c.claim_token = g.claim_token AS same_claim,
+        c.status = 'claimed' AND (c.claim_token = g.claim_token OR (g.claim_token = 0
+            AND c.worker_id = g.worker_id AND (g.attempt = 0 OR g.attempt = c.attempt))) AS fits
+    FROM given g LEFT JOIN locked c USING (execution_id, command_id)
+),
+taken AS MATERIALIZED (
+    SELECT DISTINCT ON (execution_id, command_id) execution_id, command_id, place, verdict
+    FROM judged WHERE fits ORDER BY execution_id, command_id, place
+),
+finished AS (
+    UPDATE noetl.command c SET status = t.verdict, lease_until = NULL
+    FROM taken t WHERE c.execution_id = t.execution_id AND c.command_id = t.command_id
+    RETURNING t.place
+)
+SELECT j.place, j.step, j.loop_epoch, j.iter_index, j.attempt,
+    CASE
+        WHEN f.place IS NOT NULL THEN 'accepted'
+        WHEN j.command_id IS NULL THEN 'unknown'
+        WHEN j.fits OR j.status IN ('completed', 'failed') OR (j.status = 'cancelled' AND j.same_claim) THEN 'duplicate'
+        ELSE 'fenced'
+    END AS outcome
+FROM judged j LEFT JOIN finished f USING (place)
+ORDER BY j.place
+
+-- name: insert_results
+-- Index the results of accepted reports; small payloads come along as text.
+INSERT INTO noetl.result_ref (execution_id, ref_id, ref, step, task_label, shape, loop_epoch, iter_index,
+    parent_ref_id, store_tier, physical_uri, content_type, bytes, sha256, compression, rows, preview, extracted,
+    inline_payload)
+SELECT g.execution_id, g.ref_id, g.ref, g.step, g.task_label, g.shape, g.loop_epoch, g.iter_index, g.parent_ref_id,
+    g.store_tier, g.physical_uri, g.content_type, g.bytes, g.sha256, g.compression, g.rows, g.preview, g.extracted,
+    convert_to(g.inline, 'UTF8')
+FROM json_to_recordset(%(rows)s::json) AS g (
+    execution_id bigint, ref_id bigint, ref text, step text, task_label text, shape text, loop_epoch bigint,
+    iter_index int, parent_ref_id bigint, store_tier text, physical_uri text, content_type text, bytes bigint,
+    sha256 text, compression text, rows bigint, preview jsonb, extracted jsonb, inline text)
+ON CONFLICT (execution_id, ref_id) DO NOTHING
+
+-- name: insert_executions
+-- Create the rows of new executions; one whose id or idempotency key is taken is left out of the answer.
+INSERT INTO noetl.execution (execution_id, shard_id, catalog_id, path, version, parent_execution_id, idempotency_key)
+SELECT g.execution_id, g.shard_id, g.catalog_id, g.path, g.version, g.parent_execution_id, g.idempotency_key
+FROM json_to_recordset(%(executions)s::json) AS g (
+    execution_id bigint, shard_id smallint, catalog_id bigint, path text, version int, parent_execution_id bigint,
+    idempotency_key text)
+ORDER BY g.idempotency_key NULLS LAST
+ON CONFLICT DO NOTHING
+RETURNING execution_id
+
+-- name: find_start
+-- Who holds an execution id or an idempotency key, and with which start event.
+SELECT x.execution_id, x.idempotency_key, e.event_id, e.meta ->> 'nonce' AS nonce
+FROM noetl.execution x
+LEFT JOIN noetl.event e ON e.execution_id = x.execution_id AND e.dedup_key = 'start'
+WHERE x.execution_id = %(execution_id)s OR x.idempotency_key = %(idempotency_key)s
+
+-- name: find_events_by_dedup
+-- The ids of the inputs that already stand in the log under these keys.
+SELECT e.execution_id, e.dedup_key, e.event_id
+FROM json_to_recordset(%(keys)s::json) AS g (execution_id bigint, dedup_key text)
+JOIN noetl.event e ON e.execution_id = g.execution_id AND e.dedup_key = g.dedup_key

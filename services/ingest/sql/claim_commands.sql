@@ -1,0 +1,113 @@
+-- name: claim_commands
+-- Lease the next commands of a pool to a worker; one that cost a lease before is handed out alone.
+WITH candidate AS MATERIALIZED (
+    SELECT execution_id, command_id, crash_count, priority, available_at, issued_event_id
+    FROM noetl.command
+    WHERE pool = %(pool)s AND status = 'pending' AND available_at <= statement_timestamp()
+    ORDER BY priority DESC, available_at, issued_event_id
+    LIMIT %(max)s FOR NO KEY UPDATE SKIP LOCKED
+),
+ranked AS (
+    SELECT candidate.*,
+        row_number() OVER (ORDER BY priority DESC, available_at, issued_event_id) AS place,
+        first_value(crash_count) OVER (ORDER BY priority DESC, available_at, issued_event_id) AS first_crash_count
+    FROM candidate
+),
+chosen AS (
+    SELECT execution_id, command_id, place FROM ranked
+    WHERE CASE WHEN first_crash_count > 0 THEN place = 1 ELSE crash_count = 0 END
+),
+leased AS (
+    UPDATE noetl.command c SET status = 'claimed', attempt = c.attempt + 1, worker_id = %(worker_id)s,
+        claim_token = nextval('noetl.claim_token'),
+        lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
+    FROM chosen x WHERE c.execution_id = x.execution_id AND c.command_id = x.command_id
+    RETURNING x.place, c.execution_id, c.command_id, c.issued_event_id, c.step, c.attempt, c.claim_token, c.context_id,
+        c.loop_epoch, c.iter_index, c.item
+)
+SELECT * FROM leased ORDER BY place
+
+-- name: read_contexts
+-- The contexts that claimed commands share.
+SELECT c.execution_id, c.context_id, c.body
+FROM json_to_recordset(%(keys)s::json) AS g (execution_id bigint, context_id bigint)
+JOIN noetl.command_context c ON c.execution_id = g.execution_id AND c.context_id = g.context_id
+
+-- name: read_results
+-- Result rows by key, small payloads included.
+SELECT r.execution_id, r.ref_id, r.step, r.task_label, r.shape, r.loop_epoch, r.iter_index, r.parent_ref_id,
+    r.store_tier, r.physical_uri, r.content_type, r.bytes, r.sha256, r.compression, r.rows, r.preview, r.extracted,
+    r.inline_payload
+FROM json_to_recordset(%(keys)s::json) AS g (execution_id bigint, ref_id bigint)
+JOIN noetl.result_ref r ON r.execution_id = g.execution_id AND r.ref_id = g.ref_id
+
+-- name: read_loop_results
+-- The results of one loop's items, in index order, from an index on; an item's last row is its result.
+SELECT DISTINCT ON (iter_index) execution_id, ref_id, step, task_label, shape, loop_epoch, iter_index, parent_ref_id,
+    store_tier, physical_uri, content_type, bytes, sha256, compression, rows, preview, extracted, inline_payload
+FROM noetl.result_ref
+WHERE execution_id = %(execution_id)s AND loop_epoch = %(epoch)s AND iter_index > %(after)s AND loop_epoch <> 0
+ORDER BY iter_index, created_at DESC, ref_id DESC
+LIMIT %(limit)s
+
+-- name: claim_one_command
+-- Lease one named command, if it waits.
+UPDATE noetl.command SET status = 'claimed', attempt = attempt + 1, worker_id = %(worker_id)s,
+    claim_token = nextval('noetl.claim_token'),
+    lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
+WHERE execution_id = %(execution_id)s AND command_id = %(command_id)s
+    AND status = 'pending' AND available_at <= clock_timestamp()
+RETURNING execution_id, command_id, issued_event_id, step, attempt, claim_token, context_id, loop_epoch, iter_index,
+    item, pool, status, worker_id
+
+-- name: read_command_by_event
+-- The command that a command.issued event announced.
+SELECT c.execution_id, c.command_id, c.issued_event_id, c.step, c.attempt, coalesce(c.claim_token, 0) AS claim_token,
+    c.context_id, c.loop_epoch, c.iter_index, c.item, c.pool, c.status, c.worker_id,
+    extract(epoch FROM c.lease_until - clock_timestamp())::float8 AS lease_left_s
+FROM noetl.event e
+JOIN noetl.command c ON c.execution_id = e.execution_id AND c.command_id = e.command_id
+WHERE e.shard_id = %(shard_id)s AND e.event_id = %(event_id)s AND e.event_type = 'command.issued'
+
+-- name: read_claims
+-- What a worker holds on lease: the answer to a claim it never received.
+SELECT execution_id, command_id, issued_event_id, step, attempt, claim_token, context_id, loop_epoch, iter_index, item
+FROM noetl.command
+WHERE status = 'claimed' AND worker_id = %(worker_id)s AND lease_until > clock_timestamp()
+ORDER BY issued_event_id
+LIMIT %(limit)s
+
+-- name: renew_leases
+-- Renew a worker's leases; say which of them are cancelled or lost. A row that another transaction holds is neither.
+WITH given AS MATERIALIZED (
+    SELECT DISTINCT execution_id, command_id, claim_token
+    FROM json_to_recordset(%(leases)s::json) AS g (execution_id bigint, command_id bigint, claim_token bigint)
+),
+held AS MATERIALIZED (
+    SELECT g.claim_token AS given_token, c.* FROM given g CROSS JOIN LATERAL (
+        SELECT execution_id, command_id, status, claim_token, cancel_requested
+        FROM noetl.command
+        WHERE execution_id = g.execution_id AND command_id = g.command_id
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) c
+),
+renewed AS (
+    UPDATE noetl.command c SET lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
+    FROM held h
+    WHERE c.execution_id = h.execution_id AND c.command_id = h.command_id
+        AND h.status = 'claimed' AND h.claim_token = h.given_token
+)
+SELECT g.command_id, coalesce(h.cancel_requested, s.cancel_requested, false) AS cancelled,
+    NOT coalesce(CASE WHEN h.command_id IS NOT NULL THEN h.status = 'claimed' AND h.claim_token = g.claim_token
+        ELSE s.status = 'claimed' AND s.claim_token = g.claim_token END, false) AS lost
+FROM given g
+LEFT JOIN held h ON h.execution_id = g.execution_id AND h.command_id = g.command_id
+    AND h.given_token = g.claim_token
+LEFT JOIN noetl.command s ON s.execution_id = g.execution_id AND s.command_id = g.command_id
+
+-- name: beat_worker
+-- Note that a worker lives and how busy it is.
+INSERT INTO noetl.runtime (runtime_id, kind, name, instance, capacity, active)
+VALUES (%(runtime_id)s, 'worker_pool', %(worker_id)s, %(worker_id)s, %(capacity)s, %(active)s)
+ON CONFLICT (kind, name) DO UPDATE SET heartbeat = clock_timestamp(), capacity = excluded.capacity,
+    active = excluded.active, status = 'ready'
