@@ -1,0 +1,168 @@
+"""The worker's side of ingest's HTTP API, typed: every answer a record, every failure one of ours."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from noetl_common.core.values import Ref
+from noetl_common.errors import (
+    Conflict,
+    Invalid,
+    NoetlError,
+    NotFound,
+    ReferenceNotAvailable,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from noetl_common.log import get_logger
+from noetl_common.loop import back_off_s
+from noetl_common.wire import Claim, Claimed, Heartbeat, HeartbeatAnswer, Report, ReportBatch, Reported, ResultRow, encode
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+TIMEOUT_S = 30.0
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+CREDENTIAL_TTL_S = 60.0
+CREDENTIALS_MAX = 256
+LOOP_PAGE_ITEMS = 500
+
+
+class LoopPage(msgspec.Struct, kw_only=True):
+    """Part of a loop's results: rows in the order of their index, and the index to go on after (None: the end)."""
+
+    results: list[ResultRow]
+    next_after: int | None = None
+
+
+class Api:
+    """A client of ingest. One per worker; safe to use from many tasks."""
+
+    def __init__(self, url: str, *, worker_id: str, token: str = "", transport: httpx.AsyncBaseTransport | None = None):
+        self.worker_id = worker_id
+        self._client = httpx.AsyncClient(
+            base_url=url, headers=headers(token), timeout=TIMEOUT_S, transport=transport, trust_env=False
+        )
+        self._credentials: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    async def claim(self, pool: str, *, count: int, wait_s: float) -> Claimed:
+        """Return up to `count` commands, now on lease to this worker."""
+        asked = Claim(worker_id=self.worker_id, pool=pool, max=count, wait_s=wait_s)
+        return read(await self._send("POST", "/api/commands/claim", body=asked, timeout_s=TIMEOUT_S + wait_s), Claimed)
+
+    async def report(self, reports: list[Report]) -> Reported:
+        """Return what became of each report; once it has answered, ingest holds them."""
+        batch = ReportBatch(worker_id=self.worker_id, events=reports)
+        return read(await self._send("POST", "/api/events/batch", body=batch), Reported)
+
+    async def payload(self, ref: Ref) -> bytes:
+        """Return the JSON that `ref` names. Errors: ReferenceNotAvailable when ingest does not know it."""
+        try:
+            return await self._send("GET", "/api/result/resolve", query={"ref": ref.uri})
+        except NotFound as exc:
+            raise ReferenceNotAvailable(f"{ref.uri}: {exc}") from exc
+
+    async def loop_page(self, ref: Ref, *, after: int) -> LoopPage:
+        """Return the results of the items of loop `ref` behind index `after`."""
+        query = {
+            "execution_id": str(ref.execution_id),
+            "step": ref.label,
+            "loop_epoch": str(ref.epoch),
+            "after": str(after),
+            "limit": str(LOOP_PAGE_ITEMS),
+        }
+        return read(await self._send("GET", "/api/results/loop", query=query), LoopPage)
+
+    async def credential(self, alias: str) -> dict[str, Any]:
+        """Return {"type", "data"} of a credential, kept in memory for a minute. Errors: NotFound names the alias."""
+        held = self._credentials.get(alias)
+        if held is not None and held[0] > time.monotonic():
+            return held[1]
+        try:
+            body = await self._send("GET", f"/api/credentials/{alias}", query={"include_data": "true"})
+        except NotFound as exc:
+            raise NotFound(f"no credential {alias!r}") from exc
+        found = read(body, dict[str, Any])
+        kept = {"type": found.get("type", ""), "data": found.get("data") or {}}
+        if len(self._credentials) >= CREDENTIALS_MAX:
+            self._credentials.clear()
+        self._credentials[alias] = (time.monotonic() + CREDENTIAL_TTL_S, kept)
+        return kept
+
+    async def register(self, fields: dict[str, Any]) -> None:
+        """Make this worker known."""
+        await self._send("POST", "/api/worker/pool/register", body={"name": self.worker_id, **fields})
+
+    async def deregister(self) -> None:
+        """Say that this worker has stopped."""
+        body = {"name": self.worker_id, "component_type": "worker_pool"}
+        await self._send("POST", "/api/worker/pool/deregister", body=body)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _send(
+        self, method: str, path: str, *, body: Any = None, query: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+    ) -> bytes:
+        content = None if body is None else encode(body)
+        try:
+            answer = await self._client.request(method, path, content=content, params=query, timeout=timeout_s)
+        except httpx.HTTPError as exc:
+            raise Unavailable(f"ingest does not answer {method} {path}: {type(exc).__name__}: {exc}") from exc
+        return checked(answer, f"{method} {path}")
+
+
+async def persistently(call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Return what `call` returns, called again for as long as ingest is away, with back-off up to 5 s.
+
+    It ends with the task that waits: a worker that lost its lease cancels it.
+    """
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except Unavailable as exc:
+            failures += 1
+            pause_s = back_off_s(0.05, failures)
+            log.warning("api.unavailable", what=what, failures=failures, pause_s=round(pause_s, 3), error=exc)
+            await asyncio.sleep(pause_s)
+
+
+def heartbeat_once(client: httpx.Client, beat: Heartbeat) -> HeartbeatAnswer:
+    """Renew every lease in one call, from a thread of its own. Errors: as every call to ingest."""
+    try:
+        answer = client.post("/api/commands/heartbeat", content=encode(beat))
+    except httpx.HTTPError as exc:
+        raise Unavailable(f"ingest does not answer the heartbeat: {type(exc).__name__}: {exc}") from exc
+    return read(checked(answer, "POST /api/commands/heartbeat"), HeartbeatAnswer)
+
+
+def headers(token: str) -> dict[str, str]:
+    """Return the headers of every request."""
+    plain = {"Content-Type": "application/json", "Accept": "application/json"}
+    return {**plain, "Authorization": f"Bearer {token}"} if token else plain
+
+
+def checked(answer: httpx.Response, what: str) -> bytes:
+    """Return the body of a good answer. Errors: the one of ours that fits the status."""
+    if answer.is_success:
+        return answer.content
+    message = f"{what}: {answer.status_code}: {answer.text[:500]}"
+    kinds: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 413: TooLarge, 422: Invalid, 400: Invalid}
+    if answer.status_code in (401, 403):
+        raise Unauthorized(message, status=answer.status_code)
+    raise kinds.get(answer.status_code, Unavailable)(message)
+
+
+def read(body: bytes, kind: type[T]) -> T:
+    """Return an answer as its record. Errors: Unavailable when it has another shape (another version answers)."""
+    try:
+        return msgspec.json.decode(body, type=kind, strict=False)
+    except msgspec.DecodeError as exc:
+        raise Unavailable(f"ingest answered something else than {kind.__name__}: {exc}") from exc

@@ -1,0 +1,136 @@
+"""The worker's desk: the commands under way, the reports that wait, the leases held. All loops meet here."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from noetl_common import metrics
+from noetl_common.log import get_logger
+from noetl_common.wire import ClaimedCommand, Report
+from services.worker.perform import cancellation
+
+log = get_logger(__name__)
+
+BACKLOG_FACTOR = 4  # reports that may wait, in slots: past that nothing more is claimed
+
+
+class Running(msgspec.Struct):
+    """One command under way."""
+
+    command: ClaimedCommand
+    task: asyncio.Task[None]
+    is_cancelled: bool = False
+
+
+class HeldLeases:
+    """The leases this worker holds, [(execution_id, command_id, claim_token)]; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[int, int, int]] = {}
+
+    def add(self, commands: list[ClaimedCommand]) -> None:
+        """Hold the leases of these claims."""
+        with self._lock:
+            for command in commands:
+                self._held[command.claim_token] = (command.execution_id, command.command_id, command.claim_token)
+
+    def drop(self, claim_token: int) -> None:
+        """Let one go: it was reported, or it is another's now."""
+        with self._lock:
+            self._held.pop(claim_token, None)
+
+    def all(self) -> list[tuple[int, int, int]]:
+        """Return those held at this moment."""
+        with self._lock:
+            return list(self._held.values())
+
+
+class Desk:
+    """What is under way, by claim token, and what is finished and not yet reported."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.lease_s = 15.0
+        self.leases = HeldLeases()
+        self.running: dict[int, Running] = {}
+        self.finished: deque[Report] = deque()
+        self.answered: set[int] = set()  # claim tokens of the batch under way that ingest has answered for
+        self.report_due = asyncio.Event()
+        self.slot_free = asyncio.Event()
+
+    def free_slots(self) -> int:
+        """Return how many more commands may be claimed now; 0 while too many reports wait."""
+        if len(self.finished) >= self.slots * BACKLOG_FACTOR:
+            return 0
+        return max(0, self.slots - len(self.running))
+
+    def start(self, command: ClaimedCommand, work: Coroutine[Any, Any, Report]) -> None:
+        """Run `work` as the command's task; its report joins those that wait."""
+        older = [run for run in self.running.values() if run.command.command_id == command.command_id]
+        for run in older:
+            # This worker lost the lease and was given the command again: only the newer claim can be reported.
+            self.abandon(run.command.claim_token, is_cancelled=False)
+        task = asyncio.create_task(self._run(command, work))
+        self.running[command.claim_token] = Running(command, task)
+
+    def abandon(self, claim_token: int, *, is_cancelled: bool) -> None:
+        """End a command that was cancelled (which is reported) or lost to another claim (which is not)."""
+        run = self.running.get(claim_token)
+        if run is None:
+            return
+        command = run.command
+        log.info(
+            "command.abandoned",
+            execution_id=command.execution_id,
+            step=command.step,
+            command_id=command.command_id,
+            reason="cancelled" if is_cancelled else "lost",
+        )
+        run.is_cancelled = run.is_cancelled or is_cancelled
+        if not is_cancelled:
+            self.leases.drop(claim_token)
+        run.task.cancel()
+
+    def answer(self, sent: list[tuple[int, int, int]], *, cancelled: list[int], lost: list[int]) -> None:
+        """Act on a heartbeat's answer. Only the claims that were sent are meant, not newer ones of the same command."""
+        for _execution_id, command_id, claim_token in sent:
+            if command_id in lost:
+                self.abandon(claim_token, is_cancelled=False)
+            elif command_id in cancelled:
+                self.abandon(claim_token, is_cancelled=True)
+
+    def put_back(self, reports: list[Report]) -> None:
+        """Keep reports that could not be sent, in front of the others."""
+        self.finished.extendleft(reversed(reports))
+        self.report_due.set()
+
+    async def _run(self, command: ClaimedCommand, work: Coroutine[Any, Any, Report]) -> None:
+        token = command.claim_token
+        try:
+            self.finished.append(await work)
+        except asyncio.CancelledError:
+            run = self.running.get(token)
+            if run is None or not run.is_cancelled:
+                self.leases.drop(token)
+                return
+            self.finished.append(cancellation(command))
+        except BaseException:
+            # A bug of ours: the lease runs out and another worker, or the dead letters, get the command.
+            log.exception("command.bug", execution_id=command.execution_id, step=command.step, command_id=command.command_id)
+            self.leases.drop(token)
+            raise
+        finally:
+            work.close()
+            self.running.pop(token, None)
+            self.slot_free.set()
+            self.report_due.set()
+
+    def measure(self) -> None:
+        """Export how the slots are used."""
+        metrics.gauge("noetl_worker_slots", len(self.running), state="busy")
+        metrics.gauge("noetl_worker_slots", max(0, self.slots - len(self.running)), state="free")

@@ -1,0 +1,1 @@
+"""The worker's loops: one file each."""

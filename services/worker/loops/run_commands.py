@@ -1,0 +1,53 @@
+"""Claim as many commands as there are free slots, and start each."""
+
+import time
+
+from noetl_common import metrics
+from noetl_common.core.commands import CommandContext
+from noetl_common.log import get_logger
+from noetl_common.wire import ClaimedCommand, Report
+from services.worker.api import Api
+from services.worker.desk import Desk
+from services.worker.perform import Scopes, failure, perform
+from services.worker.persist import Store
+from services.worker.pipeline import Machine
+
+log = get_logger(__name__)
+
+CLAIM_MAX = 256
+
+
+class Shop:
+    """What performing a command takes, beside the command."""
+
+    def __init__(self, machine: Machine, store: Store, *, worker_id: str) -> None:
+        self.machine = machine
+        self.store = store
+        self.scopes = Scopes(machine, worker_id=worker_id)
+
+
+async def run_commands_once(desk: Desk, api: Api, shop: Shop, *, pool: str, wait_s: float) -> int:
+    """Claim once and start what came; return how many. 0 when nothing waits or every slot is taken."""
+    free = desk.free_slots()
+    desk.measure()
+    if free == 0:
+        return 0
+    began = time.monotonic()
+    claimed = await api.claim(pool, count=min(free, CLAIM_MAX), wait_s=wait_s)
+    if not claimed.commands:
+        return 0
+    metrics.observe("noetl_worker_claim_seconds", time.monotonic() - began)
+    desk.lease_s = claimed.lease_s
+    desk.leases.add(claimed.commands)
+    for row in claimed.results:
+        shop.machine.payloads.keep(row)
+    for command in claimed.commands:
+        desk.start(command, _performed(command, claimed.contexts.get(command.context_id), shop))
+    return len(claimed.commands)
+
+
+async def _performed(command: ClaimedCommand, context: CommandContext | None, shop: Shop) -> Report:
+    if context is None:
+        message = f"the claim came without its context {command.context_id}"
+        return failure(command, {"code": "CONTEXT_MISSING", "kind": "protocol", "message": message, "retryable": True})
+    return await perform(command, context, scopes=shop.scopes, machine=shop.machine, store=shop.store)

@@ -1,0 +1,216 @@
+"""Perform one command: what its templates see, its pipeline, its result made durable, its report."""
+
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from noetl_common import metrics
+from noetl_common.core.commands import CommandContext, Item
+from noetl_common.core.events import Envelope
+from noetl_common.core.results import merged
+from noetl_common.core.scope import Scope, system_names
+from noetl_common.core.values import Ref, Value, reference_of
+from noetl_common.errors import NoetlError, ReferenceCorrupt
+from noetl_common.wire import ClaimedCommand, Report, ResultRow
+from services.worker.persist import Store, encoded, persist_before_emit, persist_variables
+from services.worker.pipeline import Ended, Machine, Pipeline, Work
+
+CONTEXTS_MAX = 256
+MESSAGE_CHARS_MAX = 2000
+FIELD_BYTES_MAX = 256
+ERROR_BYTES_MAX = 3500
+
+
+class Scopes:
+    """The scopes of the command contexts seen last: every item of a loop stands on the same one."""
+
+    def __init__(self, machine: Machine, *, worker_id: str) -> None:
+        self._machine = machine
+        self._worker_id = worker_id
+        self._scopes: OrderedDict[tuple[int, int], Scope] = OrderedDict()
+
+    def of(self, command: ClaimedCommand, context: CommandContext) -> Scope:
+        """Return the scope of a context, without anything that belongs to one item."""
+        key = command.execution_id, command.context_id
+        scope = self._scopes.get(key)
+        if scope is None:
+            scope = self._scopes[key] = self.fresh(context, {})
+            if len(self._scopes) > CONTEXTS_MAX:
+                self._scopes.popitem(last=False)
+        else:
+            self._scopes.move_to_end(key)
+        return scope
+
+    def fresh(self, context: CommandContext, variables: dict[str, Any]) -> Scope:
+        """Return a new scope of a context in which `ctx` also has `variables`."""
+        system = system_names(
+            execution_id=context.execution_id,
+            catalog_id=context.catalog_id,
+            path=context.path,
+            version=context.version,
+            parent_execution_id=context.parent_execution_id,
+            now=_now,
+        )
+        return Scope(
+            load=self._machine.payloads.load,
+            workload=context.workload,
+            ctx={**context.ctx, **{name: Value(value) for name, value in variables.items()}},
+            results=context.results,
+            system={**system, "step": context.step, "worker_id": self._worker_id},
+        )
+
+
+async def perform(
+    command: ClaimedCommand, context: CommandContext, *, scopes: Scopes, machine: Machine, store: Store
+) -> Report:
+    """Return the report of `command`, every payload that it names durable or beside it."""
+    began = datetime.now(UTC)
+    try:
+        work = await _work(command, context, scopes, machine)
+        ended = await Pipeline(work, machine).run()
+        report = await _report(command, context, ended, store)
+    except NoetlError as exc:
+        # Its item or prior results cannot be read, or its own result cannot be stored: the step fails, saying so.
+        error = {"code": exc.code, "kind": exc.code.lower(), "message": str(exc), "retryable": exc.status == 503}
+        report = failure(command, error)
+    now = datetime.now(UTC)
+    report.event_time = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    report.meta = {"duration_ms": round((now - began).total_seconds() * 1000)}
+    metrics.observe("noetl_command_latency_seconds", (now - began).total_seconds(), phase="run")
+    return report
+
+
+def failure(command: ClaimedCommand, error: dict[str, Any]) -> Report:
+    """Return the report of a command that failed without a result."""
+    envelope = Envelope(status="FAILED", error=_bounded(error, command.step, ""))
+    return _blank(command, "command.failed", envelope)
+
+
+def failed_instead(report: Report, message: str) -> Report:
+    """Return the smallest report of the same command: that it failed, and why."""
+    error = {"code": "REPORT_REFUSED", "kind": "protocol", "message": message}
+    envelope = Envelope(status="FAILED", error=_bounded(error, report.step, ""))
+    return msgspec.structs.replace(
+        report, event_type="command.failed", status="FAILED", result=envelope, results=[], meta={}
+    )
+
+
+def cancellation(command: ClaimedCommand) -> Report:
+    """Return the report of a command that its run asked to abandon."""
+    return _blank(command, "command.cancelled", Envelope(status="CANCELLED"))
+
+
+async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes, machine: Machine) -> Work:
+    iteration: dict[str, Any] = {}
+    item = command.item
+    if command.iter_index >= 0:
+        index = command.iter_index
+        places = {"_index": index, "_total": context.total, "_first": index == 0, "_last": index == context.total - 1}
+        value = await _item_value(item, index, machine) if item is not None else index
+        iteration = {**places, "loop_index": index, (context.iterator or "item"): value}
+    prior: dict[str, Any] = {}
+    if item is not None and item.prior is not None:
+        reference = item.prior
+        prior = await machine.payloads.settled(lambda: machine.payloads.load(reference, None))
+        if not isinstance(prior, dict):
+            raise ReferenceCorrupt(f"{reference.uri}: expected the results of earlier tasks by label")
+    return Work(
+        execution_id=command.execution_id,
+        step=command.step,
+        tasks=context.tasks,
+        scope=scopes.of(command, context),
+        rescoped=lambda variables: scopes.fresh(context, variables),
+        is_pipeline=context.is_pipeline,
+        idempotency_key=str(command.command_id),
+        iteration=iteration,
+        prior=prior,
+    )
+
+
+async def _item_value(item: Item, index: int, machine: Machine) -> Any:
+    reference = item.ref
+    if reference is None:
+        return item.v
+    items = await machine.payloads.settled(lambda: machine.payloads.load(reference, None))
+    if reference.shape == "loop":
+        items = items["results"]
+    elif reference.shape == "pipeline" and isinstance(items, dict):
+        items = merged(items)
+    place = item.index if item.index >= 0 else index
+    if not isinstance(items, list) or place >= len(items):
+        raise ReferenceCorrupt(f"{reference.uri}: expected a list of more than {place} items")
+    return items[place]
+
+
+async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended, store: Store) -> Report:
+    completed = ended.status == "completed"
+    rows: list[ResultRow] = []
+    reference: Ref | None = None
+    has_result = completed or any(data is not None for data in ended.labelled.values())
+    if has_result:
+        labelled = context.is_pipeline or context.more or (command.item is not None and command.item.prior is not None)
+        payload = ended.labelled if labelled else ended.last.data
+        shape = "pipeline" if labelled else "plain"
+        reference, row = await persist_before_emit(command, payload, store=store, shape=shape)  # type: ignore[arg-type]
+        rows.append(row)
+    told: dict[str, Any] | None = None
+    if ended.variables:
+        values, more = await persist_variables(command, ended.variables, store=store)
+        rows += more
+        told = {"ctx": values}
+    status = "COMPLETED" if completed else "FAILED"
+    prior = command.item.prior if command.item is not None else None
+    envelope = Envelope(
+        status=status,
+        reference=None if reference is None else reference_of(reference),
+        parent_ref=None if prior is None else reference_of(prior),
+        context=told,
+        error=None if ended.error is None else _bounded(ended.error, command.step, ended.task),
+    )
+    report = _blank(command, "command.completed" if completed else "command.failed", envelope)
+    report.results = rows
+    return report
+
+
+def _blank(command: ClaimedCommand, event_type: Any, envelope: Envelope) -> Report:
+    return Report(
+        execution_id=command.execution_id,
+        event_type=event_type,
+        command_id=command.command_id,
+        claim_token=command.claim_token,
+        step=command.step,
+        attempt=command.attempt,
+        status=envelope.status,
+        result=envelope,
+        loop_epoch=command.loop_epoch,
+        iter_index=command.iter_index,
+    )
+
+
+def _bounded(error: dict[str, Any], step: str, task: str) -> dict[str, Any]:
+    """Return an error that fits an event: its message cut, of the rest what is small."""
+    message = str(error.get("message", ""))
+    if len(message) > MESSAGE_CHARS_MAX:
+        message = f"{message[:MESSAGE_CHARS_MAX]}... ({len(message)} characters)"
+    bounded: dict[str, Any] = {
+        "code": str(error.get("code", "TOOL_FAILED"))[:100],
+        "message": message,
+        "kind": str(error.get("kind", "unknown"))[:100],
+        "retryable": bool(error.get("retryable", False)),
+        "step": step[:200],
+        **({"task": task[:200]} if task else {}),
+    }
+    while len(encoded(bounded)) > ERROR_BYTES_MAX and message:
+        message = message[: len(message) // 2]  # characters of several bytes, or many that JSON escapes
+        bounded["message"] = message
+    for name, value in error.items():
+        small = len(encoded(value)) <= FIELD_BYTES_MAX
+        if name not in bounded and value is not None and small and len(bounded) < 16:
+            bounded[name] = value
+    return bounded
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

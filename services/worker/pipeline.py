@@ -1,0 +1,285 @@
+"""The pipeline of one command: render a task, run its tool, judge the outcome by its rules, go on as they say."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from noetl_common import metrics
+from noetl_common.core.outcome import Outcome
+from noetl_common.core.playbook import Task
+from noetl_common.core.policy import Verdict, judge, target_of
+from noetl_common.core.results import output_raw_view
+from noetl_common.core.scope import NeedPayload, Scope
+from noetl_common.core.templates import render, render_text
+from noetl_common.errors import NoetlError, TemplateFailed
+from noetl_common.log import get_logger
+from services.worker.payloads import Payloads
+from services.worker.tools import UNRENDERED, Call, Credential, dispatch, failed
+from services.worker.tools.python_pool import PythonPool
+
+log = get_logger(__name__)
+
+RETRY_DELAY_S_MAX = 3600.0
+YIELD_EVERY_CALLS = 64
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """What every pipeline of this worker runs on, and its ceilings."""
+
+    payloads: Payloads
+    credential: Credential
+    processes: PythonPool | None = None
+    calls_max: int = 100_000
+    timeouts_s: dict[str, float] = {}  # by kind of tool; "" for every other
+    dispatch: Callable[[Call], Awaitable[Outcome]] = dispatch
+
+
+class Work(msgspec.Struct, kw_only=True):
+    """What one pipeline runs: the tasks, what templates see, and what is already there from earlier segments.
+
+    `rescoped` returns `scope` as it is once the given `ctx` variables are written.
+    """
+
+    execution_id: int
+    step: str
+    tasks: tuple[Task, ...]
+    scope: Scope
+    rescoped: Callable[[dict[str, Any]], Scope]
+    is_pipeline: bool = False
+    idempotency_key: str = ""
+    iteration: dict[str, Any] = {}
+    prior: dict[str, Any] = {}
+
+
+class Ended(msgspec.Struct, kw_only=True):
+    """How a pipeline ended. `labelled` are the data of the tasks that ran, by label; `variables` go to `ctx`."""
+
+    status: Literal["completed", "failed"]
+    labelled: dict[str, Any]
+    last: Outcome
+    variables: dict[str, Any] = {}
+    error: dict[str, Any] | None = None
+    task: str = ""
+
+
+class Pipeline:
+    """One run of one command's tasks. Nothing of it is shared: a loop has one for each item."""
+
+    def __init__(self, work: Work, machine: Machine) -> None:
+        self._work = work
+        self._machine = machine
+        self._outcomes: dict[str, Outcome] = {label: Outcome(data=data) for label, data in work.prior.items()}
+        self._names: dict[str, Any] = {}  # what items `set` without a prefix
+        self._iteration = dict(work.iteration)
+        self._variables: dict[str, Any] = {}
+        self._attempts: dict[str, int] = {}
+        self._last = Outcome()
+        self._calls = 0
+
+    async def run(self) -> Ended:
+        """Return how the pipeline ended; every failure of a task, its templates or its rules is such an end."""
+        tasks, index = self._work.tasks, 0
+        while index < len(tasks):
+            task = tasks[index]
+            if self._calls >= self._machine.calls_max:
+                message = f"expected at most {self._machine.calls_max} tool calls in one command; a jump may never end"
+                return self._failed(task, failed("pipeline", message, code="PIPELINE_CALLS_EXCEEDED"))
+            self._calls += 1
+            if self._calls % YIELD_EVERY_CALLS == 0:
+                await asyncio.sleep(0)
+            attempt = self._attempts[task.label] = self._attempts.get(task.label, 0) + 1
+            self._last = outcome = await self._call(task, attempt)
+            try:
+                verdict = await self._verdict(task, outcome, attempt)
+                if verdict.do in ("continue", "jump", "break"):
+                    await self._accept(task, outcome)
+            except NoetlError as exc:
+                return self._failed(task, _outcome_of(exc))
+            if verdict.do == "fail":
+                return self._failed(task, outcome)
+            if verdict.do == "break":
+                break
+            if verdict.do == "retry":
+                await asyncio.sleep(min(max(0.0, verdict.delay_s), RETRY_DELAY_S_MAX))
+                continue
+            if verdict.do == "jump":
+                target = self._target(index, verdict.to)
+                if target is None:
+                    message = f"jump to {verdict.to!r}: expected one of {[each.label for each in tasks]} or previous"
+                    return self._failed(task, failed("pipeline", message, code="JUMP_UNKNOWN"))
+                index = target
+                continue
+            index += 1
+        return Ended(status="completed", labelled=self._labelled(), last=self._last, variables=self._variables)
+
+    async def _call(self, task: Task, attempt: int) -> Outcome:
+        began = time.monotonic()
+        try:
+            # The ordinary call needs nothing loaded, and then costs no extra coroutine.
+            call = await self._machine.payloads.settled(lambda: self._rendered(task, attempt))
+            outcome = await self._machine.payloads.settled_call(lambda: self._machine.dispatch(call))
+        except NoetlError as exc:
+            outcome = _outcome_of(exc)
+        except NeedPayload:
+            raise
+        except Exception as exc:
+            # A tool stands on other people's libraries: what one raises unforeseen ends its task, not this worker.
+            log.exception("tool.bug", execution_id=self._work.execution_id, step=self._work.step, tool=task.kind)
+            outcome = failed("internal", f"{type(exc).__name__}: {exc}"[:2000], exception=type(exc).__name__)
+        elapsed_s = time.monotonic() - began
+        metrics.observe("noetl_tool_seconds", elapsed_s, tool=task.kind, outcome=outcome.status)
+        outcome.meta = {"duration_ms": round(elapsed_s * 1000), **outcome.meta, "attempt": attempt}
+        return outcome
+
+    def _rendered(self, task: Task, attempt: int) -> Call:
+        scope = self._scope(task, attempt)
+        inputs = _render_fields(task.input, scope, self._place(task, "input"))
+        inner = scope.extended(locals=inputs) if inputs else scope
+        programs = UNRENDERED.get(task.kind, frozenset())
+        config = _render_fields(task.config, inner, self._place(task, ""), programs=programs)
+        timeouts_s = self._machine.timeouts_s
+        default_s = timeouts_s.get(task.kind, timeouts_s.get("", 300.0))
+        return Call(
+            kind=task.kind,
+            label=task.label,
+            step=self._work.step,
+            execution_id=self._work.execution_id,
+            scope=inner,
+            credential=self._machine.credential,
+            config=config,
+            input=inputs,
+            globals=self._iteration,
+            idempotency_key=self._work.idempotency_key,
+            attempt=attempt,
+            timeout_s=seconds_in(config.get("timeout_seconds", config.get("timeout")), default_s),
+            processes=self._machine.processes,
+        )
+
+    async def _verdict(self, task: Task, outcome: Outcome, attempt: int) -> Verdict:
+        if not task.rules:
+            return _CONTINUE if outcome.ok else _FAIL
+        where = self._place(task, "spec.policy.rules")
+
+        def judged() -> Verdict:
+            return judge(task, outcome, self._scope(task, attempt), attempt=attempt, where=where)
+
+        verdict = await self._machine.payloads.settled(judged)
+        for name, value in verdict.sets.items():
+            self._set(name, value)
+        return verdict
+
+    async def _accept(self, task: Task, outcome: Outcome) -> None:
+        self._attempts.pop(task.label, None)
+        self._outcomes.pop(task.label, None)  # to the end: the order of the results is that of the runs
+        self._outcomes[task.label] = outcome
+        if not task.set:
+            return
+        view = output_raw_view(outcome)
+
+        def values() -> dict[str, Any]:
+            scope = self._scope(task, 1).extended(locals={"output": view, "result": view})
+            return _render_fields(task.set, scope, self._place(task, "set"))
+
+        for name, value in (await self._machine.payloads.settled(values)).items():
+            if "." in name:
+                self._set(name, value)
+            else:
+                self._names[name] = value
+
+    def _set(self, name: str, value: Any) -> None:
+        kind, bare = target_of(name)
+        (self._iteration if kind == "iter" else self._variables)[bare] = value
+
+    def _scope(self, task: Task, attempt: int) -> Scope:
+        if self._calls == 1 and not self._work.prior and not self._variables:
+            local: dict[str, Any] = {"_task": task.label, "_attempt": attempt}
+        else:
+            labels = {label: output_raw_view(outcome) for label, outcome in self._outcomes.items()}
+            local = {**labels, **self._names, "_prev": self._last.data, "_task": task.label, "_attempt": attempt}
+        scope = self._work.rescoped(self._variables) if self._variables else self._work.scope
+        return scope.extended(locals=local, iteration=self._iteration)
+
+    def _target(self, index: int, to: str) -> int | None:
+        if to in ("previous", "prev"):
+            return max(0, index - 1)
+        labels = [task.label for task in self._work.tasks]
+        return labels.index(to) if to in labels else None
+
+    def _labelled(self) -> dict[str, Any]:
+        return {label: outcome.data for label, outcome in self._outcomes.items()}
+
+    def _failed(self, task: Task, outcome: Outcome) -> Ended:
+        error = outcome.error
+        if error is None:
+            message = f"task {task.label!r} succeeded, and a rule of it says fail"
+            error = {"kind": "rule", "code": "FAILED_BY_RULE", "message": message, "retryable": False}
+        labelled = self._labelled()
+        if self._last.data is not None:
+            labelled = {**labelled, task.label: self._last.data}
+        ended = Ended(status="failed", labelled=labelled, last=self._last, variables=self._variables, error=error)
+        ended.task = task.label
+        return ended
+
+    def _place(self, task: Task, part: str) -> str:
+        tool = f"tool[{task.label}]" if self._work.is_pipeline else "tool"
+        return f"step {self._work.step!r}, {tool}" + (f".{part}" if part else "")
+
+
+def seconds_in(timeout: Any, default_s: float) -> float:
+    """Return a playbook's timeout (30, "30", "30s", "5m", "1h") in seconds; the default when there is none."""
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool):
+        return float(timeout) if timeout > 0 else default_s
+    text = timeout.strip().lower() if isinstance(timeout, str) else ""
+    number = text.rstrip("hms ")
+    try:
+        value = float(number) * UNITS_S[text[len(number) :].strip() or "s"]
+    except (ValueError, KeyError):
+        return default_s
+    return value if value > 0 else default_s
+
+
+_CONTINUE = Verdict(do="continue", to="", delay_s=0.0, sets={})
+_FAIL = Verdict(do="fail", to="", delay_s=0.0, sets={})
+
+
+def _render_fields(
+    fields: dict[str, Any], scope: Scope, where: str, *, programs: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    # Each field by itself, so that an error names it; what is missing is asked for once for all of them.
+    rendered: dict[str, Any] = {}
+    needs: list[Any] = []
+    for name, value in fields.items():
+        try:
+            if name in programs:
+                rendered[name] = _program(value, scope, f"{where}.{name}")
+            else:
+                rendered[name] = render(value, scope, where=f"{where}.{name}")
+        except NeedPayload as exc:
+            needs += exc.needs
+    if needs:
+        raise NeedPayload(needs)
+    return rendered
+
+
+def _program(value: Any, scope: Scope, where: str) -> Any:
+    if isinstance(value, str):
+        return render_text(value, scope, where=where)
+    if not isinstance(value, dict):
+        return render(value, scope, where=where)
+    return {
+        name: _program(part, scope, f"{where}.{name}")
+        if name in ("code", "source")
+        else render(part, scope, where=f"{where}.{name}")
+        for name, part in value.items()
+    }
+
+
+def _outcome_of(exc: NoetlError) -> Outcome:
+    if isinstance(exc, TemplateFailed):
+        return failed("template", str(exc), code=exc.code)
+    kind = exc.code.lower()
+    return failed(kind, str(exc)[:2000], code=exc.code, retryable=exc.status == 503)

@@ -1,0 +1,341 @@
+"""The process that runs python tools: reads a task from a socket, runs it, answers, waits for the next.
+
+Runs as `python -I python_child.py <fd>`, imports nothing of the product, and trusts nothing that it runs: whatever the
+code prints, forks or breaks, one frame goes back for each that came, or the process is gone and its parent sees that.
+A frame is the lengths of header and body (two big-endian 8-byte numbers), the header as JSON, the body as bytes.
+"""
+
+import ast
+import builtins
+import contextlib
+import ctypes
+import hashlib
+import importlib
+import inspect
+import json
+import linecache
+import math
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import traceback
+import types
+from typing import Any
+
+LENGTHS = struct.Struct("!QQ")
+CODES_MAX = 256
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+Codes = dict[str, tuple[types.CodeType, bool, bool]]
+
+
+def main(descriptor: int) -> None:
+    """Serve tasks from the socket `descriptor` until it closes."""
+    _settle_in()
+    peer = socket.socket(fileno=descriptor)
+    peer.set_inheritable(False)
+    own, codes = os.getpid(), Codes()
+    environ, folder = dict(os.environ), os.getcwd()
+    while (task := _read_frame(peer)) is not None:
+        os.environ.update(task.get("env", {}))
+        header, body = run_task(task, codes, limit=task["result_bytes_max"])
+        if os.getpid() != own:
+            os._exit(0)  # a fork of the author's that came back here: it has no answer to give
+        _end_leftovers()
+        header["recycle"] = threading.active_count() > 1 or header.get("kind") == "memory"
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environ)
+        peer.sendall(_framed(header, body))
+
+
+def run_task(task: dict[str, Any], codes: Codes, *, limit: int) -> tuple[dict[str, Any], bytes]:
+    """Return (header, result as JSON) of one task; whatever the code raises becomes the header's error."""
+    filename = task["name"]
+    try:
+        if task.get("cwd"):
+            os.chdir(task["cwd"])
+        present, value = _run_code(task, codes, filename)
+        body = _as_json(value)
+        if len(body) > limit:
+            return _refusal("result", f"result: expected at most {limit} bytes of JSON, found {len(body)}"), b""
+        return {"ok": True, "present": present}, body
+    except MemoryError:
+        return _refusal("memory", f"out of memory: the limit is {task['memory_bytes_max']} bytes"), b""
+    except SystemExit as exc:
+        return _refusal("exception", f"the code called exit({exc.code!r})", exception="SystemExit"), b""
+    except SyntaxError as exc:
+        return _syntax(exc, filename), b""
+    except BaseException as exc:  # anything at all: the author's code is not ours to judge, and the process goes on
+        return _raised(exc, filename), b""
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        _restore_streams()
+
+
+def _settle_in() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    memory = int(os.environ.pop("NOETL_PYTHON_LIMIT_BYTES", "0"))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _restore_streams()
+    tempfile.tempdir = os.getcwd()
+
+
+def _restore_streams() -> None:
+    # A task may have closed or replaced them; the next one gets fresh ones on the same descriptors.
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = open(number, "w", encoding="utf-8", errors="replace", buffering=1 << 16, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _run_code(task: dict[str, Any], codes: Codes, filename: str) -> tuple[bool, Any]:
+    source, inputs = task["code"], task["input"]
+    code, wrapped, has_main = _compiled(source, codes, filename)
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    module = types.ModuleType("__main__")
+    # Without a main of its own the code runs like a script; with one, we are the caller.
+    module.__name__ = "noetl_task" if has_main else "__main__"
+    sys.modules["__main__"] = sys.modules["noetl_task"] = module
+    names = module.__dict__
+    given = {
+        "input_data": inputs,
+        "args": inputs,
+        "context": task["context"],
+        "variables": task["variables"],
+        "execution_id": task["execution_id"],
+        "step": task["step"],
+        **task["globals"],
+        **inputs,
+    }
+    names.update(_imports(task["libs"]))
+    names.update(given)
+    names["__builtins__"] = builtins
+    exec(code, names)
+    returned = names["__noetl_body__"]() if wrapped else None
+    if returned is not None:
+        return True, returned
+    if "result" in names and not ("result" in inputs and names["result"] is inputs["result"] and has_main):
+        if names["result"] is not None or not has_main:
+            return True, names["result"]
+    if has_main and callable(names.get("main")):
+        return True, _call_main(names["main"], inputs, given)
+    return wrapped, None
+
+
+def _compiled(source: str, codes: Codes, filename: str) -> tuple[types.CodeType, bool, bool]:
+    key = hashlib.sha256(f"{filename}\n{source}".encode(errors="surrogatepass")).hexdigest()
+    found = codes.get(key)
+    if found is None:
+        tree = ast.parse(source, filename)
+        has_main = any(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "main" for n in tree.body)
+        wrapped = any(_returns(node) for node in tree.body)
+        if wrapped:
+            tree = _in_function(tree, filename)
+        found = compile(tree, filename, "exec"), wrapped, has_main
+        if len(codes) >= CODES_MAX:
+            codes.pop(next(iter(codes)))
+        codes[key] = found
+    return found
+
+
+def _returns(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        return False
+    return isinstance(node, ast.Return) or any(_returns(child) for child in ast.iter_child_nodes(node))
+
+
+class _PlainAssignments(ast.NodeTransformer):
+    """`x: int = 1` becomes `x = 1`: a global name may not be annotated inside a function."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802, D102
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
+
+    def _left_alone(self, node: ast.AST) -> ast.AST:
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left_alone
+
+
+def _in_function(tree: ast.Module, filename: str) -> ast.Module:
+    # The body becomes a function so that `return` works; its names stay global so that everything else does too.
+    body: list[ast.stmt] = [_PlainAssignments().visit(node) for node in tree.body]
+    function = ast.parse("def __noetl_body__():\n    pass", filename).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.body = body
+    module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
+    made = compile(module, filename, "exec")
+    inner = next(const for const in made.co_consts if isinstance(const, types.CodeType))
+    assigned = sorted({*inner.co_varnames, *inner.co_cellvars} - {".0"})
+    declared = {name for node in body for name in _declared(node)}
+    names = [name for name in assigned if name.isidentifier() and name not in declared]
+    if names:
+        function.body = [ast.copy_location(ast.Global(names=names), body[0]), *body]
+    return ast.fix_missing_locations(module)
+
+
+def _declared(node: ast.AST) -> list[str]:
+    return node.names if isinstance(node, ast.Global) else []
+
+
+def _imports(libs: Any) -> dict[str, Any]:
+    # {alias: module} or {alias: {from: module, import: name}}; a list names distributions and imports nothing.
+    names: dict[str, Any] = {}
+    for alias, what in libs.items() if isinstance(libs, dict) else ():
+        if isinstance(what, dict):
+            module = importlib.import_module(str(what.get("from") or what.get("import")))
+            names[alias] = getattr(module, str(what["import"])) if what.get("from") and "import" in what else module
+        else:
+            names[alias] = importlib.import_module(str(what or alias))
+    return names
+
+
+def _call_main(function: Any, inputs: dict[str, Any], given: dict[str, Any]) -> Any:
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    parameters = inspect.signature(function).parameters.values()
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.update({name: value for name, value in inputs.items() if name not in named})
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif parameter.name in given:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(given[parameter.name])
+            else:
+                named[parameter.name] = given[parameter.name]
+        elif parameter.default is parameter.empty:
+            raise TypeError(f"main() wants {parameter.name!r}, which is not among the inputs {sorted(inputs)}")
+    value = function(*positional, **named)
+    if inspect.iscoroutine(value):
+        import asyncio
+
+        return asyncio.run(value)
+    return value
+
+
+def _as_json(value: Any) -> bytes:
+    try:
+        text = json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError):
+        # Keys that are no strings, or NaN: rare, so only then is the value walked.
+        text = json.dumps(_walked(value, 0), default=_plain, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", errors="replace")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, set | frozenset | types.GeneratorType | range | type({}.keys()) | type({}.values())):
+        return list(value)
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", errors="replace")
+    return str(value)
+
+
+def _walked(value: Any, depth: int) -> Any:
+    if depth > 200:
+        raise ValueError("result: expected at most 200 levels of nesting")
+    if isinstance(value, dict):
+        return {_key(key): _walked(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_walked(item, depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, str | int | bool | None) else str(key)
+
+
+def _refusal(kind: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "message": message, **more}
+
+
+def _syntax(exc: SyntaxError, filename: str) -> dict[str, Any]:
+    if exc.filename != filename:
+        return _raised(exc, filename)
+    shown = (exc.text or "").strip()[:200]
+    message = f"line {exc.lineno}: {exc.msg}" + (f": {shown}" if shown else "")
+    return _refusal("syntax", message, exception=type(exc).__name__, line=exc.lineno)
+
+
+def _raised(exc: BaseException, filename: str) -> dict[str, Any]:
+    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == filename]
+    lines = [f"line {frame.lineno}, in {_scope(frame.name)}: {(frame.line or '').strip()[:200]}" for frame in frames]
+    try:
+        said = str(exc)[:4000]
+    except Exception as unsayable:
+        said = f"(its message raised {type(unsayable).__name__})"
+    message = f"{type(exc).__name__}: {said}" if said else type(exc).__name__
+    if isinstance(exc, AssertionError) and not said and frames:
+        message = f"AssertionError: {(frames[-1].line or '').strip()[:200]}"
+    line = frames[-1].lineno if frames else None
+    return _refusal("exception", message, exception=type(exc).__name__, traceback=lines[-50:], line=line)
+
+
+def _scope(name: str) -> str:
+    return "the code" if name in ("<module>", "__noetl_body__") else name
+
+
+def _end_leftovers() -> None:
+    # As the subreaper, this process inherits every descendant whose parent is gone, so its own children are all of
+    # them, a layer at a time.
+    for _ in range(100):
+        children: list[int] = []
+        with contextlib.suppress(OSError):
+            for thread in os.listdir("/proc/self/task"):
+                with open(f"/proc/self/task/{thread}/children", encoding="ascii") as listing:
+                    children += map(int, listing.read().split())
+        if not children:
+            return
+        for child in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+def _framed(header: dict[str, Any], body: bytes) -> bytes:
+    text = json.dumps(header, default=str).encode("utf-8", errors="replace")
+    return LENGTHS.pack(len(text), len(body)) + text + body
+
+
+def _read_frame(peer: socket.socket) -> dict[str, Any] | None:
+    head = _read_exactly(peer, LENGTHS.size)
+    if head is None:
+        return None
+    header_bytes, _ = LENGTHS.unpack(head)
+    text = _read_exactly(peer, header_bytes)
+    task: dict[str, Any] | None = json.loads(text) if text is not None else None
+    return task
+
+
+def _read_exactly(peer: socket.socket, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = peer.recv(min(count, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
