@@ -1,0 +1,220 @@
+"""The stack on a laptop: Postgres, NATS and every role under one state directory, on loopback."""
+
+import http.client
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl_cli.embedded.databases import PLAYBOOK_CREDENTIAL, ensure_playbook_database
+from noetl_cli.embedded.nats import start_nats
+from noetl_cli.embedded.postgres import start_postgres
+from noetl_cli.embedded.roles import START_ORDER, Child, Role, base_environ, stop_in_order
+from noetl_cli.embedded.server import LOOPBACK, Server, free_port, log_tail
+from noetl_cli.state_dir import Running, RunningRole, StateDir
+from noetl_common.errors import DependencyMissing, Invalid
+
+DEFAULT_PORT = 8082
+READY_TIMEOUT_S = 60.0
+WORKERS_DEFAULT = 2
+REPLICAS_MAX = 64
+ROLES = ("meta", "ingest", "compute", "worker")
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What to run. `port`: of the API, None for any free one. `replicas` None: all roles in one process."""
+
+    owner: str
+    port: int | None = None
+    replicas: dict[str, int] | None = None
+    restart: bool = True
+    settings: dict[str, str] = {}
+
+
+class Stack:
+    """A stack this process starts, tends and stops. Use it from the main thread: its children end with that thread."""
+
+    def __init__(self, state: StateDir, plan: Plan) -> None:
+        self.state = state
+        self.plan = plan
+        self.children: list[Child] = []
+        self.servers: list[Server] = []
+        self.running: Running | None = None
+        self.timings_s: dict[str, float] = {}
+
+    def start(self) -> Running:
+        """Start everything and return once the API is ready.
+
+        Errors: Conflict when another process runs this state directory; DependencyMissing when the port is taken,
+        or a part is not installed or does not come up.
+        """
+        port = _checked_port(self.plan.port)
+        self.state.lock()
+        self.state.withdraw()
+        database_url, nats_url, playbook_credential = self._start_servers()
+        environ = {
+            **base_environ(),
+            "DATABASE_URL": database_url,
+            "NATS_URL": nats_url,
+            "NOETL_HOST": LOOPBACK,
+            "NOETL_STORE_DIR": str(self.state.path / "results"),
+            "NOETL_ENCRYPTION_KEY_FILE": str(_kept_key(self.state.path)),
+            **self.plan.settings,
+        }
+        begun = time.monotonic()
+        for role in roles_of(self.plan, port):
+            self.children.append(Child(role, environ=environ, log_dir=self.state.log_dir))
+        api_url = f"http://{LOOPBACK}:{port}"
+        self._wait_until_ready()
+        self.timings_s["roles"] = time.monotonic() - begun
+        if playbook_credential:
+            _put_credential(api_url, playbook_credential)
+        self.running = Running(
+            pid=os.getpid(), owner=self.plan.owner, api_url=api_url, database_url=database_url, nats_url=nats_url
+        )
+        self._publish()
+        return self.running
+
+    def tend(self) -> list[str]:
+        """Start again what has died (unless told not to); return the names of what was started."""
+        if not self.plan.restart:
+            return []
+        revived = [child.role.name for child in self.children if child.tend()]
+        if revived:
+            self._publish()
+        return revived
+
+    def stop(self) -> None:
+        """Stop workers, ingest, compute, meta, NATS, Postgres, in this order. Safe after a start that failed."""
+        if self.state.is_mine():
+            self.state.withdraw()
+        stop_in_order(self.children)
+        for server in reversed(self.servers):
+            server.stop()
+        self.state.unlock()
+
+    def _start_servers(self) -> tuple[str, str, dict[str, Any]]:
+        """Start what the environment does not give; return both URLs and the playbooks' credential."""
+        begun = time.monotonic()
+        credential: dict[str, Any] = {}
+        database_url = os.environ.get("DATABASE_URL", "")
+        if not database_url:
+            postgres = start_postgres(self.state.path)
+            self.servers.append(postgres)
+            database_url = postgres.url
+            credential = ensure_playbook_database(postgres.url, postgres.home)
+        nats_url = os.environ.get("NATS_URL", "")
+        if not nats_url:
+            self.servers.append(start_nats(self.state.path))
+            nats_url = self.servers[-1].url
+        self.timings_s["servers"] = time.monotonic() - begun
+        return database_url, nats_url, credential
+
+    def _wait_until_ready(self) -> None:
+        """Return once every role that listens on a known port says it is ready."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        waiting = [child for child in self.children if child.role.port]
+        while waiting:
+            waiting = [child for child in waiting if not is_ready(child.role.port)]
+            for child in self.children:
+                status = child.exit_status()
+                if status is not None and (not self.plan.restart or child.restarts >= 2):
+                    tail = log_tail(child.log_path)
+                    raise DependencyMissing(f"{child.role.name} ended with {status}; its last words:\n{tail}")
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(child.role.name for child in waiting)
+                raise DependencyMissing(f"not ready within {READY_TIMEOUT_S:.0f} s: {names}; see {self.state.log_dir}")
+            if waiting:
+                self.tend()
+                time.sleep(0.03)
+
+    def _publish(self) -> None:
+        """Write who runs now; nothing before the first time everything is ready."""
+        if self.running is not None:
+            self.running.roles = [
+                RunningRole(role=child.role.role, pid=child.pid, port=child.role.port) for child in self.children
+            ]
+            self.state.publish(self.running)
+
+
+def roles_of(plan: Plan, port: int) -> list[Role]:
+    """Return the processes of a plan; the first ingest listens on `port`, each worker calls one ingest."""
+    if plan.replicas is None:
+        return [Role(role="all", index=1, port=port)]
+    roles: list[Role] = []
+    ingest_ports = [port] + [free_port() for _ in range(plan.replicas.get("ingest", 1) - 1)]
+    for kind in START_ORDER[1:]:
+        for index in range(plan.replicas.get(kind, 1)):
+            own_port = ingest_ports[index] if kind == "ingest" else free_port()
+            environ = {}
+            if kind == "worker":
+                # Round robin: with several ingests each worker has another one to talk to first.
+                turned = ingest_ports[index % len(ingest_ports) :] + ingest_ports[: index % len(ingest_ports)]
+                environ["NOETL_SERVER_URL"] = f"http://{LOOPBACK}:{turned[0]}"
+            roles.append(Role(role=kind, index=index + 1, port=own_port, environ=environ))
+    return roles
+
+
+def replicas_from(*, processes: bool, workers: int | None, given: list[str]) -> dict[str, int] | None:
+    """Return processes a role from `--processes [N]` and `--replicas role=n`; None: all in one process.
+
+    Errors: Invalid for an unknown role or an impossible number.
+    """
+    if not processes and not given:
+        if workers is not None:
+            raise Invalid("a number of workers is for --processes")
+        return None
+    replicas = {"meta": 1, "ingest": 1, "compute": 1, "worker": workers or WORKERS_DEFAULT}
+    for text in given:
+        role, _, number = text.partition("=")
+        if role not in ROLES or not number.isdigit() or not 1 <= int(number) <= REPLICAS_MAX:
+            raise Invalid(
+                f"--replicas: expected role=n, role one of {', '.join(ROLES)}, n 1..{REPLICAS_MAX}; found {text!r}"
+            )
+        replicas[role] = int(number)
+    return replicas
+
+
+def is_ready(port: int) -> bool:
+    """Return True when the role on the loopback port says it is ready."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _checked_port(port: int | None) -> int:
+    if port is None:
+        return free_port()
+    if free_port(port) != port:
+        raise DependencyMissing(f"port {port} on {LOOPBACK} is taken by another program: choose one with --port")
+    return port
+
+
+def _kept_key(state_path: Path) -> Path:
+    """Return the file of the key that seals credentials, drawn at the first time."""
+    path = state_path / "encryption.key"
+    if not path.exists():
+        partial = path.with_suffix(".new")
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(secrets.token_hex(32))
+        partial.replace(path)
+    return path
+
+
+def _put_credential(api_url: str, data: Mapping[str, Any]) -> None:
+    """Store the login of the playbooks' database; each time, because the port may have changed."""
+    from noetl_cli.api import Api  # here, so that httpx is imported while the roles start
+
+    with Api(api_url) as api:
+        body = {"name": PLAYBOOK_CREDENTIAL, "type": "postgres", "data": dict(data)}
+        api.put_credential({**body, "description": "the embedded Postgres, database `playbook`"})

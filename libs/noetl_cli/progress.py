@@ -1,0 +1,176 @@
+"""Follow one run until its end, showing it as it goes: bars at a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from noetl_cli.api import Api
+from noetl_cli.output import say
+from noetl_cli.run_view import RunView, StepView
+from noetl_cli.target import Tend
+from noetl_common.errors import NotFound, Unavailable
+
+PAUSE_MIN_S = 0.05
+PAUSE_MAX_S = 0.5
+SILENCE_MAX_S = 120.0
+LINE_EVERY_S = 2.0
+CANCEL_REASON = "cancelled from the command line"
+
+
+class Display(Protocol):
+    """What shows a run."""
+
+    def __enter__(self) -> "Display":
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was."""
+
+    def show(self, view: RunView) -> None:
+        """Show the present state."""
+
+
+def follow(api: Api, execution_id: str, *, tend: Tend) -> RunView:
+    """Return the run at its end. Ctrl-C offers to cancel it; a second one leaves it to itself.
+
+    Errors: Unavailable when the server stays silent for SILENCE_MAX_S.
+    """
+    view = RunView()
+    say(f"execution {execution_id}")
+    while True:
+        display = Bars() if sys.stderr.isatty() else Lines()
+        try:
+            with display:
+                watch(api, execution_id, view, display=display, tend=tend)
+            return view
+        except KeyboardInterrupt:
+            if not wants_cancel(execution_id):
+                say(f"left execution {execution_id} to itself: noetl status {execution_id}")
+                raise
+            say(str(api.cancel(execution_id, CANCEL_REASON).get("status", "cancel requested")))
+
+
+def watch(api: Api, execution_id: str, view: RunView, *, display: Display, tend: Tend) -> None:
+    """Take events into `view` and show it until the run has ended; slower while nothing happens."""
+    pause_s = PAUSE_MIN_S
+    heard_s = time.monotonic()
+    while view.status == "RUNNING":
+        tend()
+        before = view.last_event_id
+        try:
+            for event in api.events_after(execution_id, view.last_event_id):
+                view.apply(event)
+            heard_s = time.monotonic()
+        except (Unavailable, NotFound):
+            # A server that is being restarted answers again; only a long silence is an end.
+            if time.monotonic() - heard_s > SILENCE_MAX_S:
+                raise
+        display.show(view)
+        if view.status == "RUNNING":
+            pause_s = PAUSE_MIN_S if view.last_event_id > before else min(pause_s * 1.5, PAUSE_MAX_S)
+            time.sleep(pause_s)
+
+
+def wants_cancel(execution_id: str) -> bool:
+    """Ask at a terminal; elsewhere the interrupt itself is the answer."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    sys.stderr.write(f"\ncancel execution {execution_id}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+class Bars:
+    """A line a step; loops with done/total and rate."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}", style="bold"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[count]}"),
+            TextColumn("{task.fields[rate]}", style="cyan"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=Console(file=sys.stderr),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Bars":
+        """Begin drawing."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop drawing; the last picture stays."""
+        self._progress.stop()
+
+    def show(self, view: RunView) -> None:
+        """Bring every step's line up to date."""
+        for step in view.steps.values():
+            if step.name not in self._tasks:
+                self._tasks[step.name] = self._progress.add_task(
+                    step.name, total=None, count="", rate="", status=step.status
+                )
+            task = self._tasks[step.name]
+            ended = step.status != "RUNNING"
+            total = max(step.items, 1) if step.is_loop else (1 if ended else None)
+            done = (step.done + step.failed) if step.is_loop and step.items else int(ended)
+            self._progress.update(
+                task, total=total, completed=done, count=count_of(step), rate=rate_of(step), status=step.status
+            )
+            if ended:
+                self._progress.stop_task(task)
+
+
+class Lines:
+    """A line when a step begins or ends, and one now and then while a loop runs."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[str, int]] = {}
+        self._said_s: dict[str, float] = {}
+
+    def __enter__(self) -> "Lines":
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to put back."""
+
+    def show(self, view: RunView) -> None:
+        """Say what is new."""
+        for step in view.steps.values():
+            now = (step.status, step.done + step.failed)
+            before = self._shown.get(step.name)
+            if before == now:
+                continue
+            is_due = time.monotonic() - self._said_s.get(step.name, 0.0) >= LINE_EVERY_S
+            if before is None or before[0] != now[0] or is_due:
+                say("  ".join(part for part in (step.name, step.status, count_of(step), rate_of(step)) if part))
+                self._shown[step.name] = now
+                self._said_s[step.name] = time.monotonic()
+
+
+def count_of(step: StepView) -> str:
+    """Return done/total of a loop, with what failed."""
+    if not step.is_loop:
+        return ""
+    failed = f" ({step.failed} failed)" if step.failed else ""
+    return f"{step.done + step.failed}/{step.items}{failed}"
+
+
+def rate_of(step: StepView) -> str:
+    """Return a loop's items a second so far."""
+    ended = step.done + step.failed
+    elapsed_s = (step.ended_s or time.time()) - step.began_s
+    return f"{ended / elapsed_s:.0f}/s" if step.is_loop and ended and step.began_s and elapsed_s > 0 else ""

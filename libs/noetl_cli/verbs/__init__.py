@@ -1,0 +1,1 @@
+"""The verbs of the `noetl` command, one file each."""

@@ -1,0 +1,102 @@
+"""noetl run: register, execute, watch, summarise."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from noetl_cli.documents import check_document, read_document, register_document
+from noetl_cli.options import Output, Server
+from noetl_cli.output import Format, print_json, print_table, say
+from noetl_cli.payload import payload_of
+from noetl_cli.run_view import RunView
+from noetl_common.errors import Invalid
+
+if TYPE_CHECKING:
+    from noetl_cli.api import Api
+
+COLUMNS = ("step", "attempts", "items", "duration_s", "status")
+RESULT_CHARACTERS_MAX = 2000
+
+
+def run(
+    target: Annotated[str, typer.Argument(metavar="FILE|PATH", help="A playbook file, or a path in the catalog.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value over the workload; a.b=1 goes deeper. Repeat it.")
+    ] = None,
+    payload: Annotated[Path | None, typer.Option(help="A YAML or JSON mapping over the workload.")] = None,
+    server: Server = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run a playbook and wait for its end. Without a server, Postgres, NATS and all roles run for as long.
+
+    Exit code 0 when it completed, 1 when it failed or was cancelled.
+    """
+    given = payload_of(settings or [], payload)
+    file = Path(target)
+    text = read_document(file) if file.is_file() else None
+    if text is None and file.suffix in (".yaml", ".yml"):
+        raise Invalid(f"{target}: no such file")
+    signal.signal(signal.SIGTERM, _end_orderly)
+    if text is not None:
+        check_document(text, source=file)
+    from noetl_cli.target import connected_or_started
+
+    with connected_or_started(server) as (api, tend):
+        where: dict[str, Any] = {"path": target}
+        if text is not None:
+            where = {"catalog_id": register_document(api, text, source=file)["catalog_id"]}
+        execution_id = api.execute(where, given)
+        from noetl_cli.progress import follow
+
+        view = follow(api, execution_id, tend=tend)
+        detail = _settled(api, execution_id, view)
+    show(detail, view, Format.JSON if as_json else output)
+    if view.status != "COMPLETED":
+        raise typer.Exit(1)
+
+
+def show(detail: dict[str, Any], view: RunView, output: Format) -> None:
+    """Print how the run ended: one JSON document, or a table of its steps and what it returned."""
+    if output is Format.JSON:
+        print_json({**detail, "status": view.status, "steps": rows_of(view)})
+        return
+    print_table(COLUMNS, rows_of(view))
+    error = detail.get("error") or view.error
+    say(f"{view.status}  execution {detail['execution_id']}  {detail.get('duration_human') or ''}".rstrip())
+    if view.status != "COMPLETED" and error:
+        say(f"error: {error.get('message', error) if isinstance(error, dict) else error}")
+
+
+def rows_of(view: RunView) -> list[dict[str, Any]]:
+    """Return one row a step: attempts are commands issued, retries and items included."""
+    return [
+        {
+            "step": step.name,
+            "attempts": step.attempts,
+            "items": f"{step.done}/{step.items}" if step.is_loop else "",
+            "duration_s": round(step.duration_s, 3),
+            "status": step.status,
+        }
+        for step in view.steps.values()
+    ]
+
+
+def _settled(api: "Api", execution_id: str, view: RunView) -> dict[str, Any]:
+    """Return the run as projected, once the projection has its end: it follows the log within moments."""
+    deadline = time.monotonic() + 10.0
+    detail = api.execution(execution_id, wait_for=view.last_event_id)
+    while detail.get("status") == "RUNNING" and time.monotonic() < deadline:
+        time.sleep(0.05)
+        detail = api.execution(execution_id)
+    return detail
+
+
+def _end_orderly(number: int, frame: FrameType | None) -> NoReturn:
+    """Leave through every `finally`, so that what was started is stopped."""
+    sys.exit(128 + number)
