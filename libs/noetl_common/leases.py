@@ -7,18 +7,22 @@ from working against each other for long. Meta assigns; an owner renews, and giv
 import asyncio
 from typing import NamedTuple
 
+from noetl_common import metrics
+from noetl_common.bus import Bus
 from noetl_common.clock import Clock
 from noetl_common.core.assignment import surplus
 from noetl_common.core.shard import hashed_id
 from noetl_common.db import Pool, transaction
 from noetl_common.log import get_logger
+from noetl_common.loop import Loop
 from noetl_common.sql import load_queries
+from noetl_common.subjects import META_WAKE
 
 log = get_logger(__name__)
 SQL = load_queries("noetl_common")
 
 MARGIN_S = 0.5  # an owner stops this long before its lease can have run out
-UNOWNED_PAUSE_S = 0.2  # how often a process that owns nothing asks
+UNOWNED_PAUSE_S = 0.1  # how often a process that owns nothing asks
 RENEWALS_PER_LEASE = 4
 SHED_SHARE = 8  # at most this part of all shards is given back in one renewal, but always up to 4
 
@@ -31,12 +35,23 @@ class Held(NamedTuple):
 
 
 class Leases:
-    """The shards one process owns in one role."""
+    """The shards one process owns in one role. With a bus, meta hears at once when there is something to assign."""
 
-    def __init__(self, pool: Pool, *, role: str, instance: str, lease_s: float, clock: Clock, uri: str = "") -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        role: str,
+        instance: str,
+        lease_s: float,
+        clock: Clock,
+        uri: str = "",
+        bus: Bus | None = None,
+    ) -> None:
         self.changed = asyncio.Event()  # set when the set of owned shards changes; whoever waits clears it
         self.registered = False  # true once this process stands among the living
         self._pool = pool
+        self._bus = bus
         self._clock = clock
         self._lease_s = lease_s
         self._held: dict[int, Held] = {}
@@ -67,7 +82,9 @@ class Leases:
         async with transaction(self._pool) as conn:
             row = await (await conn.execute(SQL["renew_leases"], self._args)).fetchone()
         assert row is not None
-        self.registered = True
+        if not self.registered:
+            self.registered = True
+            await self._wake_meta()
         until_s = start_s + self._lease_s - MARGIN_S
         held = {shard_id: Held(epoch, until_s) for shard_id, epoch in row["shards"]}
         changes = self._take(held)
@@ -77,8 +94,8 @@ class Leases:
 
     def forget(self, shard_id: int) -> None:
         """Stop owning a shard after a fenced write; a renewal brings it back if it is still this process's."""
-        if self._held.pop(shard_id, None) is not None:
-            self.changed.set()
+        if shard_id in self._held:
+            self._take({other: held for other, held in self._held.items() if other != shard_id})
 
     async def release_all(self) -> None:
         """Give every shard back and leave the list of the living: the end of a planned stop."""
@@ -86,18 +103,23 @@ class Leases:
         async with transaction(self._pool) as conn:
             await conn.execute(SQL["leave_role"], self._args)
         self.registered = False
+        await self._wake_meta()
 
     def _take(self, held: dict[int, Held]) -> int:
         before = {shard_id: one.epoch for shard_id, one in self._held.items()}
         after = {shard_id: one.epoch for shard_id, one in held.items()}
         self._held = held
-        role = self._args["role"]
+        role, instance = str(self._args["role"]), str(self._args["instance"])
         gained = sorted(shard_id for shard_id, epoch in after.items() if before.get(shard_id) != epoch)
         lost = sorted(set(before) - set(after))
         if gained:
             log.info("shards.acquired", shard_role=role, shards=gained)
+            for shard_id in gained:
+                metrics.gauge("noetl_shard_owner", 1, role=role, shard=shard_id, instance=instance)
         if lost:
             log.info("shards.lost", shard_role=role, shards=lost)
+            for shard_id in lost:
+                metrics.forget("noetl_shard_owner", role=role, shard=shard_id, instance=instance)
         if gained or lost:
             self.changed.set()
         return len(gained) + len(lost)
@@ -112,4 +134,21 @@ class Leases:
         self._take(kept)  # first stop, then give back
         async with transaction(self._pool) as conn:
             await conn.execute(SQL["release_shards"], {**self._args, "shards": shards})
+        await self._wake_meta()
         return len(shards)
+
+    async def _wake_meta(self) -> None:
+        if self._bus is not None:
+            await self._bus.publish(META_WAKE)
+
+
+def renewal_loop(leases: Leases) -> Loop:
+    """Return the loop that keeps `leases`: often while nothing is owned, else a few times a lease."""
+
+    async def renew() -> int:
+        await leases.renew_once()
+        loop.idle_pause_s = leases.pause_s
+        return 0
+
+    loop = Loop(name="renew_leases", once=renew, idle_pause_s=UNOWNED_PAUSE_S)
+    return loop

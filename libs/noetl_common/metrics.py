@@ -81,6 +81,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_projection_lag_seconds", "gauge", "Age of the oldest event not yet projected.", ("shard",)),
     Metric("noetl_projection_batch_size", "histogram", "Events projected in one transaction.", (), COUNTS),
     Metric("noetl_projection_batch_seconds", "histogram", "Time of one projection batch.", (), SECONDS),
+    Metric("noetl_projection_errors_total", "counter", "Events that could not be projected.", ("event_type",)),
     # meta.
     Metric("noetl_leader", "gauge", "1 while this instance leads.", ("instance",)),
     Metric("noetl_shards_unowned", "gauge", "Shards without a live owner.", ("role",)),

@@ -29,12 +29,13 @@ class Leader(NamedTuple):
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """One shard in one role; `holder` is its owner, if the lease has not run out."""
+    """One shard in one role; `holder` is its owner, if the lease has not run out, else it is unheld for `unheld_s`."""
 
     role: str
     shard_id: int
     epoch: int
     holder: str | None
+    unheld_s: float
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True):

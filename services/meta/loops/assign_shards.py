@@ -30,6 +30,8 @@ async def assign_shards_once(pool: Pool, leadership: Leadership) -> int:
         for shard_id, owner in list(wanted.items())[:ASSIGNMENTS_MAX]:
             if await store.assign(pool, leader, mine[shard_id], owner=owner, lease_s=leadership.lease_s):
                 given[shard_id] = owner
+                if mine[shard_id].epoch:
+                    metrics.observe("noetl_shard_handover_seconds", mine[shard_id].unheld_s, role=role)
         metrics.gauge("noetl_shards_unowned", len(mine) - len(holders) - len(given), role=role)
         if given:
             log.info("shards.assigned", shard_role=role, shards=given)

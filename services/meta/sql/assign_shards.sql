@@ -1,6 +1,7 @@
 -- name: read_shards
--- Read every shard of the sharded roles: its epoch, and its owner if the lease has not run out.
-SELECT role, shard_id, epoch, CASE WHEN leased_until > clock_timestamp() THEN owner_instance END AS holder
+-- Read every shard of the sharded roles: its epoch, its owner if the lease has not run out, and how long ago it did.
+SELECT role, shard_id, epoch, CASE WHEN leased_until > clock_timestamp() THEN owner_instance END AS holder,
+    extract(epoch FROM clock_timestamp() - coalesce(leased_until, updated_at))::float8 AS unheld_s
 FROM noetl.execution_shard WHERE role = ANY (%(roles)s) ORDER BY role, shard_id
 
 -- name: read_living

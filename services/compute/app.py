@@ -1,0 +1,78 @@
+"""Wire compute: its pools, bus, leases and loops."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from noetl_common import bus as buses
+from noetl_common.clock import Clock, SystemClock
+from noetl_common.db import open_pool, wait_until_migrated
+from noetl_common.ids import mint_instance
+from noetl_common.leases import Leases, renewal_loop
+from noetl_common.loop import Loop
+from noetl_common.process import Service
+from noetl_common.subjects import SHARDS, last_token
+from services.compute import store
+from services.compute.config import Config
+from services.compute.loops.project_shards import Projector, Runs, project_shards_once
+
+LEASE_CONNECTIONS = 1  # of their own: a lease must not run out because a batch holds every connection
+
+
+@asynccontextmanager
+async def app(config: Config) -> AsyncIterator[Service]:
+    """Wait for the schema, then lend the wired service."""
+    clock = SystemClock()
+    # Random even under a given name: a restarted process must not pass for its predecessor.
+    instance = mint_instance(config.instance or "compute")
+    async with (
+        open_pool(config.database_url, size_max=config.pool_size, name="noetl-compute") as pool,
+        open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name="noetl-compute-lease") as lease_pool,
+    ):
+        await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
+        bus = await buses.connect(config.nats_url)
+        try:
+            leases = Leases(lease_pool, role="compute", instance=instance, lease_s=config.lease_s, clock=clock, bus=bus)
+            wake = leases.changed
+
+            async def ring(subject: str, _payload: bytes) -> None:
+                if int(last_token(subject)) in leases.owned():
+                    wake.set()
+
+            await bus.subscribe(f"{SHARDS}.*", ring)
+            projector = Projector(
+                pool=pool,
+                bus=bus,
+                leases=leases,
+                clock=clock,
+                runs=Runs(config.cached_executions_max),
+                batch_events_max=config.batch_events_max,
+            )
+            yield Service(
+                name="compute",
+                loops=[
+                    renewal_loop(leases),
+                    Loop(
+                        name="project_shards",
+                        once=partial(project_in_windows_once, projector, config.batch_window_ms / 1000, clock=clock),
+                        idle_pause_s=config.poll_ms / 1000,
+                        wake=wake,
+                    ),
+                ],
+                checks={"postgres": partial(store.ping, pool)},
+                host=config.host,
+                port=config.port,
+                on_stop=[leases.release_all],
+            )
+        finally:
+            await bus.close()
+
+
+async def project_in_windows_once(projector: Projector, window_s: float, *, clock: Clock) -> int:
+    """Project once; nearly caught up, let the rest of the window pass, so that batches fill under load."""
+    started_s = clock.monotonic_s()
+    done = await project_shards_once(projector)
+    if 0 < done < projector.batch_events_max:
+        await asyncio.sleep(max(0.0, window_s - (clock.monotonic_s() - started_s)))
+    return done

@@ -1,0 +1,1 @@
+"""The loops of compute, one file each."""
