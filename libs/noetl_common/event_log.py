@@ -1,6 +1,7 @@
 """The one door into the log: append inputs to a shard, numbered without a gap under its head lock."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -64,7 +65,8 @@ def event_row(event: Event) -> dict[str, object]:
 def event_of(row: dict[str, object]) -> Event:
     """Return a row of noetl.event as an Event; null becomes empty."""
     fields = {name: row[name] for name in EVENT_FIELDS if row.get(name) is not None}
-    fields["event_time"] = str(fields.get("event_time", ""))
+    moment = fields.get("event_time")
+    fields["event_time"] = moment.isoformat() if isinstance(moment, datetime) else ""
     return msgspec.convert(fields, Event)
 
 

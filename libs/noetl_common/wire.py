@@ -9,13 +9,13 @@ import msgspec
 
 from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.events import Envelope
+from noetl_common.core.values import PAYLOAD_INLINE_BYTES_MAX as PAYLOAD_INLINE_BYTES_MAX
 from noetl_common.core.values import Shape, Tier
 from noetl_common.errors import Invalid, TooLarge
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 BATCH_EVENTS_MAX = 256
 NESTING_MAX = 64
-PAYLOAD_INLINE_BYTES_MAX = 8192
 
 Outcome = Literal["accepted", "duplicate", "fenced", "unknown"]
 T = TypeVar("T")

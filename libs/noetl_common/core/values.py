@@ -10,7 +10,8 @@ import msgspec
 
 Tier = Literal["db", "disk", "pvc", "minio", "s3", "gcs", "kv"]
 Shape = Literal["plain", "pipeline", "loop"]
-INLINE_VALUE_BYTES_MAX = 512
+INLINE_VALUE_BYTES_MAX = 512  # a variable that stands in an event or in the state
+PAYLOAD_INLINE_BYTES_MAX = 8192  # a payload that stands in its row of noetl.result_ref
 
 
 class Ref(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,314 @@
+"""Sub-playbooks: start a child, and say what its end means for the body that waits for it.
+
+No worker is held. The child's start is an input to its own shard; its end comes back as an input to ours.
+"""
+
+from typing import Any
+
+import msgspec
+
+from noetl_common.core import policy, results, templates
+from noetl_common.core.commands import Item
+from noetl_common.core.events import Envelope, Event
+from noetl_common.core.fold import Place
+from noetl_common.core.outcome import Outcome
+from noetl_common.core.playbook import Step, Task
+from noetl_common.core.policy import Verdict
+from noetl_common.core.routing import enter, leave
+from noetl_common.core.routing.draft import CatalogEntry, Child, Draft, NeedPlaybook, Timer, encode
+from noetl_common.core.scope import Scope
+from noetl_common.core.shard import hashed_id
+from noetl_common.core.state import Activity
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, ref_in, reference_of
+from noetl_common.core.workload import effective_workload
+from noetl_common.errors import TemplateFailed
+
+DEPTH_MAX = 16
+
+
+def start_child(
+    draft: Draft,
+    step: Step,
+    number: int,
+    *,
+    index: int = -1,
+    item: Item | None = None,
+    prior: Ref | None = None,
+    attempt: int = 1,
+) -> None:
+    """Start the child of a `playbook` task; a task that cannot start is judged by its rules like any failure."""
+    task = step.segments[number].tasks[0]
+    entry = draft.state.active[step.name]
+    command_id = enter.segment_id(draft, step, number, index=index, attempt=attempt)
+    context: dict[str, Any] = {"attempt": attempt, "segment": number, "more": number + 1 < len(step.segments)}
+    if prior is not None:
+        context["prior"] = reference_of(prior)
+    error: dict[str, Any] | None = None
+    path, found = "", None
+    payload: dict[str, Any] = {}
+    try:
+        path, payload = _render_call(draft, step, task, index=index, item=item, prior=prior)
+        found, error = _find(draft, step, path)
+    except TemplateFailed as exc:
+        error = enter.template_error(exc)
+    child_id = next(draft.world.fresh_ids) if found is not None else 0
+    draft.emit(
+        "child.started",
+        step=step.name,
+        status="STARTED" if found is not None else "FAILED",
+        command_id=command_id,
+        loop_epoch=entry.loop.epoch if entry.loop else 0,
+        iter_index=index,
+        dedup_key=f"issued:{command_id}",
+        context={**context, "child_id": child_id, "path": path},
+    )
+    place = _place(draft, step, index)
+    if found is None:
+        end_task(draft, step, place, Outcome(status="error", error=error), ref=None, index=index)
+        return
+    waits = not task.config.get("async")
+    _open_child(draft, step, place, path, payload, found=found, child_id=child_id, waits=waits, index=index)
+    if not waits:
+        data = {"status": "started", "execution_id": str(child_id), "path": path, "async": True}
+        end_task(draft, step, place, Outcome(data=data), ref=None, index=index)
+
+
+def _render_call(
+    draft: Draft, step: Step, task: Task, *, index: int, item: Item | None, prior: Ref | None
+) -> tuple[str, dict[str, Any]]:
+    scope = body_scope(draft, step, index=index, item=item, prior=prior)
+    where = f"step {step.name!r}, {task.label}"
+    path = templates.render(task.config.get("path"), scope, where=f"{where}.path")
+    if not isinstance(path, str) or not path:
+        raise TemplateFailed(f"expected the path of a playbook, found {path!r}", where=f"{where}.path")
+    given = task.input or task.config.get("payload") or {}
+    payload = templates.render(given, scope, where=f"{where}.input")
+    if not isinstance(payload, dict):
+        raise TemplateFailed(f"expected an object, found {type(payload).__name__}", where=f"{where}.input")
+    return path, payload
+
+
+def _find(draft: Draft, step: Step, path: str) -> tuple[CatalogEntry | None, dict[str, Any] | None]:
+    if path not in draft.world.playbooks:
+        raise NeedPlaybook(path)
+    found = draft.world.playbooks[path]
+    message = ""
+    if found is None:
+        message = f"step {step.name!r}: playbook {path!r} is not in the catalog"
+    elif draft.state.depth + 1 > DEPTH_MAX:
+        found, message = None, f"step {step.name!r}: expected at most {DEPTH_MAX} levels of sub-playbooks"
+    if found is not None:
+        return found, None
+    return None, {"code": "CHILD_NOT_STARTED", "kind": "not_found", "message": message, "retryable": False}
+
+
+def _open_child(
+    draft: Draft,
+    step: Step,
+    place: Place,
+    path: str,
+    payload: dict[str, Any],
+    *,
+    found: CatalogEntry,
+    child_id: int,
+    waits: bool,
+    index: int,
+) -> None:
+    state = draft.state
+    assert place.body is not None
+    task = step.segments[place.body.segment].tasks[0]
+    workload = effective_workload(found.playbook.workload, payload, execution_id=child_id)
+    body = encode(workload)
+    value = Value(workload)
+    if len(body) > INLINE_VALUE_BYTES_MAX:
+        value = Value(ref=draft.payload(workload, label="workload", body=body, execution_id=child_id))
+    context: dict[str, Any] = {
+        "path": path,
+        "version": found.version,
+        "depth": state.depth + 1,
+        "workload": msgspec.to_builtins(value),
+    }
+    if return_step := task.config.get("return_step"):
+        context["return_step"] = return_step
+    if waits:
+        loop = place.entry.loop
+        context["parent"] = {
+            "command_id": place.body.command_id,
+            "step": step.name,
+            "loop_epoch": loop.epoch if loop else 0,
+            "iter_index": index,
+        }
+    draft.decision.children.append(
+        Child(
+            execution_id=child_id,
+            catalog_id=found.catalog_id,
+            path=path,
+            version=found.version,
+            parent_execution_id=state.execution_id,
+            parent_command_id=place.body.command_id,
+        )
+    )
+    draft.decision.inputs.append(
+        Event(
+            execution_id=child_id,
+            event_type="playbook.started",
+            status="STARTED",
+            result=Envelope(status="STARTED", context=context),
+            dedup_key="start",
+            catalog_id=found.catalog_id,
+            parent_execution_id=state.execution_id,
+            event_time=draft.cause.event_time,
+        )
+    )
+
+
+def take_child_end(draft: Draft, step: Step, place: Place, event: Event) -> None:
+    """Judge a finished child by its task's rules."""
+    envelope = event.result
+    reference = envelope.reference if envelope else None
+    ref = ref_in(reference) if reference else None
+    status = event.context.get("status", event.status)
+    error = None
+    if status != "COMPLETED":
+        cause = (envelope.error if envelope else None) or {}
+        message = f"step {step.name!r}: playbook ended {status}: {cause.get('message', 'no message')}"
+        error = {"code": f"CHILD_{status}", "kind": "child", "retryable": False, **cause, "message": message}
+    data = results.view(ref, draft.load) if ref is not None else None
+    outcome = Outcome(status="success" if error is None else "error", data=data, error=error)
+    end_task(draft, step, place, outcome, ref=ref, index=event.iter_index)
+
+
+def end_task(draft: Draft, step: Step, place: Place, outcome: Outcome, *, ref: Ref | None, index: int) -> None:
+    """Apply a playbook task's rules to its outcome, and carry the body on, end it, or retry the child."""
+    body = place.body
+    assert body is not None
+    task = step.segments[body.segment].tasks[0]
+    where = f"step {step.name!r}, {task.label}"
+    try:
+        scope = body_scope(draft, step, index=index, item=item_of(draft, place, index), prior=body.prior)
+        verdict = policy.judge(task, outcome, scope, attempt=body.attempt, where=where)
+        named = {name: value for name, value in verdict.sets.items() if policy.target_of(name)[0] == "ctx"}
+        _write_rendered(draft, step.name, named)
+        if task.set:
+            scope = scope.extended(locals={"output": results.output_raw_view(outcome)})
+            leave.write_variables(draft, step.name, task.set, scope, where=f"{where}.set")
+        following = _segment_after(step, body, verdict)
+    except TemplateFailed as exc:
+        outcome = Outcome(status="error", error=enter.template_error(exc))
+        verdict, following = Verdict(do="fail", to="", delay_s=0.0, sets={}), 0
+    if verdict.do == "retry":
+        _retry(draft, step, body, verdict, index=index)
+    elif verdict.do == "fail":
+        fallback = {"code": "FAILED_BY_RULE", "kind": "rule", "message": f"{where}: a rule said fail", "retryable": False}
+        _end_body(draft, step, index=index, ref=None, error=outcome.error or fallback)
+    else:
+        _carry_on(draft, step, place, following, data=results.plain(outcome.data), ref=ref, index=index)
+
+
+def _write_rendered(draft: Draft, step: str, sets: dict[str, Any]) -> None:
+    if sets:
+        values = {
+            policy.target_of(name)[1]: draft.value(value, label=f"{name}") for name, value in sets.items()
+        }
+        draft.emit("ctx.updated", step=step, context={"set": msgspec.to_builtins(values)})
+
+
+def _retry(draft: Draft, step: Step, body: Activity, verdict: Verdict, *, index: int) -> None:
+    timer_id = hashed_id(draft.cause.event_id, step.name, index, body.attempt)
+    draft.emit(
+        "task.ended",
+        step=step.name,
+        status="RETRYING",
+        iter_index=index,
+        context={"timer_id": timer_id, "attempt": body.attempt + 1},
+    )
+    draft.decision.timers.append(Timer(timer_id=timer_id, due_s=verdict.delay_s, kind=f"retry:{step.name}:{index}"))
+
+
+def _carry_on(
+    draft: Draft, step: Step, place: Place, following: int, *, data: Any, ref: Ref | None, index: int
+) -> None:
+    body = place.body
+    assert body is not None
+    task = step.segments[body.segment].tasks[0]
+    loop = place.entry.loop
+    epoch = loop.epoch if loop else 0
+    last = following >= len(step.segments)
+    if last and not step.is_pipeline:
+        if loop is not None or ref is None:
+            # The items of a loop are found by epoch and index, in this execution.
+            ref = draft.payload(data, label=step.name, loop_epoch=epoch, iter_index=index)
+        _end_body(draft, step, index=index, ref=ref, error=None)
+        return
+    labelled = dict(draft.load(body.prior, None)) if body.prior is not None else {}
+    labelled[task.label] = data
+    at: dict[str, Any] = {"loop_epoch": epoch, "iter_index": index} if last else {}
+    made = draft.payload(labelled, label=step.name, shape="pipeline", **at)
+    if last:
+        _end_body(draft, step, index=index, ref=made, error=None)
+    else:
+        enter.begin_segment(draft, step, following, index=index, item=item_of(draft, place, index), prior=made)
+
+
+def _segment_after(step: Step, body: Activity, verdict: Verdict) -> int:
+    if verdict.do == "break":
+        return len(step.segments)
+    if verdict.do != "jump":
+        return body.segment + 1
+    for number, segment in enumerate(step.segments):
+        if segment.tasks[0].label == verdict.to:
+            return number
+    expected = ", ".join(segment.tasks[0].label for segment in step.segments)
+    raise TemplateFailed(f"jump: expected one of {expected}; found {verdict.to!r}", where=f"step {step.name!r}")
+
+
+def _end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: dict[str, Any] | None) -> None:
+    draft.emit(
+        "task.ended",
+        step=step.name,
+        status="COMPLETED" if error is None else "FAILED",
+        iter_index=index,
+        reference=reference_of(ref) if ref is not None else None,
+        error=error,
+    )
+    if index >= 0:
+        enter.continue_loop(draft, step)
+    elif error is None:
+        leave.leave_completed(draft, step, ref)
+    else:
+        leave.leave_failed(draft, step, error)
+
+
+def _place(draft: Draft, step: Step, index: int) -> Place:
+    entry = draft.state.active[step.name]
+    return Place(step.name, entry, entry.loop.children[index] if entry.loop else entry.activity)
+
+
+def item_of(draft: Draft, place: Place, index: int) -> Item | None:
+    """Return the loop item of a body, None outside a loop."""
+    loop = place.entry.loop
+    if loop is None:
+        return None
+    items = None if loop.items is None else enter.load_value(draft, loop.items)
+    return enter.item_at(loop.items, items, index)
+
+
+def body_scope(draft: Draft, step: Step, *, index: int, item: Item | None, prior: Ref | None) -> Scope:
+    """Return what the templates of a `playbook` task see: the item, and the tasks before it by label."""
+    iteration: dict[str, Any] = {}
+    if step.loop is not None and item is not None:
+        value = item.v
+        if item.ref is not None:
+            value = draft.load(item.ref, None)[item.index]
+        loop = draft.state.active[step.name].loop
+        size = loop.size if loop else 0
+        iteration = {
+            step.loop.iterator: value,
+            "_index": index,
+            "loop_index": index,
+            "_total": size,
+            "_first": index == 0,
+            "_last": index == size - 1,
+        }
+    locals_: dict[str, Any] = dict(draft.load(prior, None)) if prior is not None else {}
+    return draft.scope(locals=locals_, iteration=iteration)

@@ -1,0 +1,215 @@
+"""A decision being made: consequences are numbered and folded in as they are drawn."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from noetl_common.core.commands import Command, CommandContext
+from noetl_common.core.events import Envelope, Event
+from noetl_common.core.fold import fold
+from noetl_common.core.playbook import Playbook, Step
+from noetl_common.core.scope import Load, Scope, system_names
+from noetl_common.core.shard import hashed_id
+from noetl_common.core.state import ExecutionState
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Ref, Tier, Value
+
+ERROR_TEXT_MAX = 1_000  # characters
+encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered playbook as routing needs it to start a child."""
+
+    catalog_id: int
+    version: int
+    playbook: Playbook
+
+
+class NeedPlaybook(Exception):
+    """A child's playbook is not loaded; the shell reads it from the catalog and decides again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class World(msgspec.Struct, kw_only=True):
+    """What a decision may look at beside the state: loaded payloads, loaded playbooks, fresh ids."""
+
+    load: Load
+    playbooks: Mapping[str, CatalogEntry | None]  # None: looked up, not registered
+    fresh_ids: Iterator[int]  # execution ids nobody has used
+    tier: Tier = "disk"  # where a payload over 8 KiB goes
+
+
+class Payload(msgspec.Struct, kw_only=True):
+    """A payload that routing made; stored before the event that names it is visible."""
+
+    ref: Ref
+    body: bytes
+    value: Any
+    loop_epoch: int = 0
+    iter_index: int = -1
+
+
+class Child(msgspec.Struct, kw_only=True):
+    """An execution row to create for a sub-playbook."""
+
+    execution_id: int
+    catalog_id: int
+    path: str
+    version: int
+    parent_execution_id: int
+    parent_command_id: int
+
+
+class Timer(msgspec.Struct, kw_only=True):
+    """Something to be woken for, `due_s` from the moment of the decision."""
+
+    timer_id: int
+    due_s: float
+    kind: str
+
+
+class Decision(msgspec.Struct, kw_only=True):
+    """All consequences of one input. Applied whole or not at all."""
+
+    state: ExecutionState
+    events: list[Event] = []
+    commands: list[Command] = []
+    contexts: dict[int, CommandContext] = {}
+    payloads: list[Payload] = []
+    children: list[Child] = []
+    timers: list[Timer] = []
+    inputs: list[Event] = []  # for other executions: starts, ends and cancels of children
+    cancels_commands: bool = False  # what is queued is cancelled, what is claimed is asked to stop
+
+
+class Draft:
+    """One decision while it is drawn. `state` is its own copy, always exact after the last consequence."""
+
+    def __init__(self, playbook: Playbook, state: ExecutionState, *, cause: Event, world: World) -> None:
+        self.playbook = playbook
+        self.cause = cause
+        self.world = world
+        self.decision = Decision(state=state)
+        self.expanding = False  # a loop's window is being issued
+        self._made: dict[int, Any] = {}
+
+    @property
+    def state(self) -> ExecutionState:
+        """The state after all consequences drawn so far."""
+        return self.decision.state
+
+    def emit(
+        self,
+        event_type: str,
+        *,
+        step: str = "",
+        status: str = "",
+        context: dict[str, Any] | None = None,
+        reference: dict[str, Any] | None = None,
+        error: dict[str, Any] | None = None,
+        dedup_key: str | None = None,
+        **columns: Any,
+    ) -> Event:
+        """Draw one consequence: number it right behind its cause, fold it in, return it."""
+        result = None
+        if context or reference or error:
+            error = bounded_error(error) if error else None
+            result = Envelope(status=status or "OK", reference=reference, context=context or None, error=error)
+        event = Event(
+            execution_id=self.state.execution_id,
+            event_id=self.cause.event_id + len(self.decision.events) + 1,
+            event_type=event_type,
+            step=step,
+            status=status,
+            result=result,
+            dedup_key=dedup_key,
+            catalog_id=self.state.catalog_id,
+            parent_execution_id=self.state.parent_execution_id,
+            event_time=self.cause.event_time,
+            **columns,
+        )
+        self.decision.events.append(event)
+        self.decision.state = fold(self.state, event)
+        return event
+
+    def value(self, value: Any, *, label: str) -> Value:
+        """Return `value` as it stands in events and state: inline when small, else as a payload of its own."""
+        body = encode(value)
+        if len(body) <= INLINE_VALUE_BYTES_MAX:
+            return Value(value)
+        return Value(ref=self.payload(value, label=label, body=body))
+
+    def payload(self, value: Any, *, label: str, body: bytes | None = None, **place: Any) -> Ref:
+        """Make `value` a payload of this execution; `place` may hold shape, execution_id, loop_epoch, iter_index."""
+        body = encode(value) if body is None else body
+        ref = Ref(
+            execution_id=place.get("execution_id", self.state.execution_id),
+            ref_id=hashed_id(self.cause.event_id, len(self.decision.payloads), label),
+            tier="db" if len(body) <= PAYLOAD_INLINE_BYTES_MAX else self.world.tier,
+            bytes=len(body),
+            sha256=hashlib.sha256(body).hexdigest(),
+            shape=place.get("shape", "plain"),
+            label=label,
+        )
+        self._made[ref.ref_id] = value
+        self.decision.payloads.append(
+            Payload(
+                ref=ref,
+                body=body,
+                value=value,
+                loop_epoch=place.get("loop_epoch", 0),
+                iter_index=place.get("iter_index", -1),
+            )
+        )
+        return ref
+
+    def load(self, ref: Ref, key: str | None) -> Any:
+        """Return a payload, or one key of it; what this decision made is at hand, the rest comes from the world."""
+        if ref.ref_id in self._made:
+            value = self._made[ref.ref_id]
+            return value if key is None else value[key]
+        return self.world.load(ref, key)
+
+    def scope(
+        self,
+        *,
+        locals: Mapping[str, Any] | None = None,
+        iteration: Mapping[str, Any] | None = None,
+        results: Mapping[str, Ref] | None = None,
+    ) -> Scope:
+        """Return what templates of this execution see now."""
+        state = self.state
+        return Scope(
+            load=self.load,
+            workload=state.workload,
+            ctx=state.ctx,
+            results={**state.results, **results} if results else state.results,
+            system=system_of(state),
+            iteration=iteration or {},
+            locals=locals or {},
+        )
+
+    def step(self, name: str) -> Step:
+        """Return a step of the playbook."""
+        return self.playbook.steps[name]
+
+
+def bounded_error(error: dict[str, Any]) -> dict[str, Any]:
+    """Return `error` with its texts cut, so that an envelope that carries it fits the log."""
+    return {name: value[:ERROR_TEXT_MAX] if isinstance(value, str) else value for name, value in error.items()}
+
+
+def system_of(state: ExecutionState) -> dict[str, Any]:
+    """Return the names every template of an execution sees, whatever the author calls his own."""
+    return system_names(
+        execution_id=state.execution_id,
+        catalog_id=state.catalog_id,
+        path=state.path,
+        version=state.version,
+        parent_execution_id=state.parent_execution_id,
+    )

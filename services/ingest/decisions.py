@@ -1,0 +1,241 @@
+"""What routing reads before a decision and writes with it: rows in, records out; nothing is decided here."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from noetl_common import event_log
+from noetl_common.core.events import Envelope, Event
+from noetl_common.core.routing.draft import Decision
+from noetl_common.core.shard import last_id, shard_of
+from noetl_common.core.state import ExecutionState
+from noetl_common.core.values import Ref
+from noetl_common.db import Conn, Pool, json_text
+from noetl_common.errors import Fenced
+from noetl_common.sql import load_queries
+from noetl_common.wire import ResultRow
+from services.ingest.store import insert_results, result_of
+
+SQL = load_queries("services.ingest")
+
+
+class CatalogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered document version."""
+
+    catalog_id: int
+    version: int
+    content: str
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """The decisions of consecutive inputs of one shard: they move its cursor from `old_seq` to `new_seq`."""
+
+    shard_id: int
+    epoch: int
+    old_seq: int
+    new_seq: int
+    decisions: list[Decision]
+    payload_rows: list[ResultRow] = []
+
+
+class Applied(msgspec.Struct, kw_only=True):
+    """What to ring after the commit: inputs that went to shards, by shard; pools that have new commands."""
+
+    inputs: dict[int, list[Event]] = {}
+    pools: set[str] = set()
+
+
+async def read_cursor(pool: Pool, shard_id: int, *, epoch: int) -> int:
+    """Return the last routed seq of a shard. Errors: Fenced when it is under another epoch."""
+    async with pool.connection() as conn:
+        row = await (await conn.execute(SQL["read_cursor"], {"shard_id": shard_id})).fetchone()
+    if row is None or row["lease_epoch"] != epoch:
+        raise Fenced(shard_id, epoch)
+    return int(row["seq"])
+
+
+async def read_inputs(pool: Pool, shard_id: int, *, after_seq: int, limit: int) -> list[Event]:
+    """Return up to `limit` inputs behind `after_seq`, in order."""
+    args = {"shard_id": shard_id, "after": last_id(shard_id, after_seq), "limit": limit}
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["read_inputs"], args)).fetchall()
+    return [event_log.event_of(row) for row in rows]
+
+
+async def read_states(pool: Pool, execution_ids: Iterable[int]) -> dict[int, ExecutionState]:
+    """Return the stored folds of these executions; one not yet started is missing."""
+    async with pool.connection() as conn:
+        args = {"execution_ids": list(execution_ids)}
+        rows = await (await conn.execute(SQL["read_states"], args)).fetchall()
+    return {row["execution_id"]: msgspec.convert(row["state"], ExecutionState, strict=False) for row in rows}
+
+
+async def read_playbook(pool: Pool, catalog_id: int) -> CatalogRow | None:
+    """Return one registered version."""
+    return await _catalog_row(pool, "read_playbook", {"catalog_id": catalog_id})
+
+
+async def read_latest_playbook(pool: Pool, path: str) -> CatalogRow | None:
+    """Return the newest version of a path."""
+    return await _catalog_row(pool, "read_latest_playbook", {"path": path})
+
+
+async def _catalog_row(pool: Pool, query: str, args: Mapping[str, Any]) -> CatalogRow | None:
+    async with pool.connection() as conn:
+        row = await (await conn.execute(SQL[query], args)).fetchone()
+    return None if row is None else msgspec.convert(row, CatalogRow)
+
+
+async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = True) -> Applied:
+    """Write a batch of decisions, all or nothing, if the shard is still at `old_seq` under our epoch.
+
+    `fenced=False` exists for the test that shows what the guard is for.
+    Errors: Fenced; psycopg errors pass through (the caller knows which mean retry and which mean poison).
+    Source: docs/adr/0005-one-decision.md.
+    """
+    applied = Applied()
+    async with pool.connection() as conn, conn.transaction():
+        async with conn.pipeline() as pipeline:
+            move = SQL["move_cursor"] if fenced else SQL["move_cursor_unfenced"]
+            args = {"shard_id": batch.shard_id, "old_seq": batch.old_seq, "new_seq": batch.new_seq}
+            moved = await conn.execute(move, {**args, "epoch": batch.epoch})
+            await _write_rows(conn, batch, shard_count=shard_count)
+            await pipeline.sync()
+            if await moved.fetchone() is None:
+                raise Fenced(batch.shard_id, batch.epoch)
+        inputs = await _cancel(conn, batch)
+        inputs += [event for decision in batch.decisions for event in decision.inputs]
+        by_shard: dict[int, list[Event]] = {}
+        for event in inputs:
+            by_shard.setdefault(shard_of(event.execution_id, shard_count), []).append(event)
+        for shard_id in sorted(by_shard):
+            taken = await event_log.append(conn, shard_id, by_shard[shard_id])
+            for event, event_id in zip(by_shard[shard_id], taken, strict=True):
+                event.event_id = event_id
+            applied.inputs[shard_id] = [event for event in by_shard[shard_id] if event.event_id]
+    applied.pools = {command.pool for decision in batch.decisions for command in decision.commands}
+    return applied
+
+
+async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
+    """Queue the statements of everything the batch drew; a statement without rows is left out."""
+    decisions = batch.decisions
+    children = [
+        {**msgspec.to_builtins(child), "shard_id": shard_of(child.execution_id, shard_count)}
+        for d in decisions
+        for child in d.children
+    ]
+    events = [event_log.event_row(event) for d in decisions for event in d.events]
+    contexts = [
+        {"execution_id": context.execution_id, "context_id": context_id, "body": context}
+        for d in decisions
+        for context_id, context in d.contexts.items()
+    ]
+    commands = [_command_row(command) for d in decisions for command in d.commands]
+    timers = [
+        {"execution_id": d.state.execution_id, "cause_event_id": d.state.last_event_id, **msgspec.to_builtins(timer)}
+        for d in decisions
+        for timer in d.timers
+    ]
+    states = {d.state.execution_id: d.state for d in decisions}
+    shard = {"shard_id": batch.shard_id}
+    for query, name, rows in (
+        ("insert_children", "children", children),
+        ("insert_consequences", "events", events),
+        ("insert_contexts", "contexts", contexts),
+        ("insert_commands", "commands", commands),
+        ("insert_timers", "timers", timers),
+        ("upsert_states", "states", [_state_row(state) for state in states.values()]),
+    ):
+        if rows:
+            await conn.execute(SQL[query], {**shard, name: json_text(rows)})
+    await insert_results(conn, batch.payload_rows)
+
+
+def _command_row(command: Any) -> dict[str, Any]:
+    return {
+        "execution_id": command.execution_id,
+        "command_id": command.command_id,
+        "step": command.step,
+        "pool": command.pool,
+        "priority": command.priority,
+        "delay_s": command.delay_s,
+        "loop_epoch": command.loop_epoch,
+        "iter_index": command.iter_index,
+        "item": command.item,
+        "context_id": command.context_id,
+        "issued_event_id": command.issued_event_id,
+    }
+
+
+def _state_row(state: ExecutionState) -> dict[str, Any]:
+    return {"execution_id": state.execution_id, "last_event_id": state.last_event_id, "state": state}
+
+
+async def _cancel(conn: Conn, batch: Batch) -> list[Event]:
+    """Cancel what the decided cancels stop; return a report for each command that no worker will report."""
+    ids = sorted({d.state.execution_id for d in batch.decisions if d.cancels_commands})
+    if not ids:
+        return []
+    rows = await (await conn.execute(SQL["cancel_commands"], {"execution_ids": ids})).fetchall()
+    return [
+        Event(
+            execution_id=row["execution_id"],
+            event_type="command.cancelled",
+            step=row["step"],
+            command_id=row["command_id"],
+            loop_epoch=row["loop_epoch"],
+            iter_index=row["iter_index"],
+            status="CANCELLED",
+            result=Envelope(status="CANCELLED"),
+            dedup_key=f"done:{row['command_id']}",
+        )
+        for row in sorted(rows, key=lambda row: (row["execution_id"], row["command_id"]))
+        if row["was"] == "pending"
+    ]
+
+
+async def fire_timers(conn: Conn, shard_id: int) -> list[Event]:
+    """Turn a shard's due timers into inputs, in the caller's transaction; return those taken."""
+    rows: Sequence[Mapping[str, Any]] = await (
+        await conn.execute(SQL["fire_timers"], {"shard_id": shard_id})
+    ).fetchall()
+    events = [
+        Event(
+            execution_id=row["execution_id"],
+            event_type="timer.fired",
+            status="FIRED",
+            result=Envelope(status="FIRED", context={"timer_id": row["timer_id"], "kind": row["kind"]}),
+            dedup_key=f"timer:{row['timer_id']}",
+        )
+        for row in rows
+    ]
+    taken = await event_log.append(conn, shard_id, events)
+    for event, event_id in zip(events, taken, strict=True):
+        event.event_id = event_id
+    return [event for event in events if event.event_id]
+
+
+async def read_payload_rows(pool: Pool, refs: Sequence[Ref]) -> list[ResultRow]:
+    """Return where these payloads are; one that is not in the index is missing."""
+    args = {"execution_ids": [ref.execution_id for ref in refs], "ref_ids": [ref.ref_id for ref in refs]}
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["read_payload_rows"], args)).fetchall()
+    return [result_of(row) for row in rows]
+
+
+async def read_loop_rows(pool: Pool, ref: Ref) -> list[ResultRow]:
+    """Return the results of a loop's items, in index order; an item without a result is missing."""
+    args = {"execution_id": ref.execution_id, "epoch": ref.epoch}
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["read_loop_rows"], args)).fetchall()
+    return [result_of(row) for row in rows]
+
+
+async def find_shards_behind(pool: Pool, shard_ids: Iterable[int]) -> tuple[list[int], list[int]]:
+    """Return the shards with inputs no one has routed, and those with due timers."""
+    async with pool.connection() as conn:
+        args = {"shard_ids": list(shard_ids)}
+        rows = await (await conn.execute(SQL["find_shards_behind"], args)).fetchall()
+    return [r["shard_id"] for r in rows if r["behind"]], [r["shard_id"] for r in rows if r["due"]]

@@ -1,0 +1,65 @@
+"""Payloads that routing has at hand: a cache with a byte limit, and the reader that fills it."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from noetl_common.core.scope import NeedPayload
+from noetl_common.core.values import Ref
+
+CACHE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class PayloadCache:
+    """Decoded payloads by (execution_id, ref_id), least recently used out first. Units: bytes are of the JSON."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._whole: OrderedDict[tuple[int, int], tuple[int, bytes | None, Any]] = OrderedDict()
+        self._heads: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
+
+    def put_encoded(self, execution_id: int, ref_id: int, body: bytes) -> None:
+        """Keep a payload as JSON text; it is decoded when something looks at it, and most never are."""
+        self._put((execution_id, ref_id), len(body), body, None)
+
+    def put(self, execution_id: int, ref_id: int, value: Any, *, size_bytes: int) -> None:
+        """Keep a decoded payload."""
+        self._put((execution_id, ref_id), size_bytes, None, value)
+
+    def put_head(self, execution_id: int, ref_id: int, extracted: dict[str, Any]) -> None:
+        """Keep the top-level scalars of a payload too large to load for one of them."""
+        self._heads[execution_id, ref_id] = extracted
+        while len(self._heads) > 10_000:
+            self._heads.popitem(last=False)
+
+    def load(self, ref: Ref, key: str | None) -> Any:
+        """Return a payload, or one key of it. Errors: NeedPayload when it is not at hand; KeyError, IndexError."""
+        place = (ref.execution_id, ref.ref_id)
+        if key is not None and key in self._heads.get(place, {}):
+            return self._heads[place][key]
+        held = self._whole.get(place)
+        if held is None:
+            raise NeedPayload([(ref, key)])
+        self._whole.move_to_end(place)
+        size, body, value = held
+        if body is not None:
+            value = msgspec.json.decode(body)
+            self._whole[place] = (size, None, value)
+        return value if key is None else value[key]
+
+    def forget(self, execution_ids: Iterable[int]) -> None:
+        """Drop the payloads of executions that have ended."""
+        ended = set(execution_ids)
+        for place in [place for place in self._whole if place[0] in ended]:
+            self._bytes -= self._whole.pop(place)[0]
+
+    def _put(self, place: tuple[int, int], size: int, body: bytes | None, value: Any) -> None:
+        if place in self._whole:
+            self._bytes -= self._whole.pop(place)[0]
+        self._whole[place] = (size, body, value)
+        self._bytes += size
+        while self._bytes > self._bytes_max and len(self._whole) > 1:
+            self._bytes -= self._whole.popitem(last=False)[1][0]

@@ -1,0 +1,99 @@
+"""Read the payloads a decision needs, and keep those it made: between the pure core and the result tiers."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from noetl_common.core.results import extract, merged
+from noetl_common.core.routing.draft import Decision, Payload
+from noetl_common.core.values import Ref
+from noetl_common.db import Pool
+from noetl_common.errors import ReferenceNotAvailable
+from noetl_common.store.results import ResultStore
+from noetl_common.wire import ResultRow
+from services.ingest import decisions
+from services.ingest.payloads import PayloadCache
+
+READS_AT_ONCE_MAX = 16
+
+
+async def read_payloads(
+    pool: Pool, store: ResultStore, cache: PayloadCache, needs: Sequence[tuple[Ref, str | None]]
+) -> None:
+    """Load each (reference, key or whole) into the cache; a key that the index holds saves loading the payload.
+
+    Errors: ReferenceNotAvailable when the index or the tier does not have it; ReferenceCorrupt.
+    """
+    plain = [ref for ref, _key in needs if ref.shape != "loop"]
+    rows: dict[tuple[int, int], ResultRow] = {}
+    if plain:
+        found = await decisions.read_payload_rows(pool, plain)
+        rows = {(row.execution_id, row.ref_id): row for row in found}
+    for ref, key in needs:
+        if ref.shape == "loop":
+            await _read_loop(pool, store, cache, ref)
+            continue
+        row = rows.get((ref.execution_id, ref.ref_id))
+        if row is None:
+            raise ReferenceNotAvailable(f"{ref.uri} is not in the index")
+        if row.inline is None and key is not None and key in (row.extracted or {}):
+            cache.put_head(ref.execution_id, ref.ref_id, row.extracted or {})
+        else:
+            cache.put_encoded(ref.execution_id, ref.ref_id, await read_body(store, row))
+
+
+async def read_body(store: ResultStore, row: ResultRow) -> bytes:
+    """Return a row's payload as JSON text, from the row or from its tier."""
+    if row.inline is not None:
+        return bytes(row.inline)
+    return await store.read(row.physical_uri, row.sha256, row.compression)
+
+
+async def _read_loop(pool: Pool, store: ResultStore, cache: PayloadCache, ref: Ref) -> None:
+    rows = await decisions.read_loop_rows(pool, ref)
+    reading = asyncio.Semaphore(READS_AT_ONCE_MAX)
+
+    async def item(row: ResultRow) -> Any:
+        async with reading:
+            value = msgspec.json.decode(await read_body(store, row))
+        return merged(value) if row.shape == "pipeline" else value
+
+    values: list[Any] = [None] * ref.size
+    for row, value in zip(rows, await asyncio.gather(*(item(row) for row in rows)), strict=True):
+        values[row.iter_index] = value
+    stats = {"total": ref.size, "success": ref.size - ref.failed, "failed": ref.failed}
+    whole = {"results": values, "stats": stats, "count": ref.size}
+    cache.put(ref.execution_id, ref.ref_id, whole, size_bytes=sum(row.bytes for row in rows))
+
+
+async def store_payloads(store: ResultStore, made: Sequence[Decision]) -> list[ResultRow]:
+    """Make durable what these decisions made, before any event names it; return the rows of the index.
+
+    Errors: ReferenceNotAvailable when no tier takes a payload over 8 KiB.
+    """
+    payloads = [payload for decision in made for payload in decision.payloads]
+    return [await _stored(store, payload) for payload in payloads]
+
+
+async def _stored(store: ResultStore, payload: Payload) -> ResultRow:
+    ref = payload.ref
+    stored = await store.write(ref.execution_id, ref.label, payload.body)
+    step, _, label = ref.label.partition(".")
+    return ResultRow(
+        execution_id=ref.execution_id,
+        ref_id=ref.ref_id,
+        step=step,
+        task_label=label,
+        shape=ref.shape,
+        loop_epoch=payload.loop_epoch,
+        iter_index=payload.iter_index,
+        store_tier=stored.tier,
+        physical_uri=stored.uri,
+        bytes=stored.bytes,
+        sha256=stored.sha256,
+        compression=stored.compression,
+        extracted=extract(payload.value) if stored.inline is None else None,
+        inline=stored.inline,
+    )

@@ -1,0 +1,290 @@
+"""Route one shard: the caches between batches, and the batch itself in three marked steps."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+
+from noetl_common import metrics, subjects
+from noetl_common.bus import Bus
+from noetl_common.core import route
+from noetl_common.core.events import Event
+from noetl_common.core.parse import parse
+from noetl_common.core.playbook import Playbook
+from noetl_common.core.routing.draft import CatalogEntry, Decision, NeedPlaybook, World
+from noetl_common.core.scope import NeedPayload
+from noetl_common.core.shard import seq_in
+from noetl_common.core.state import ExecutionState
+from noetl_common.core.values import Ref
+from noetl_common.db import Pool, is_refused, is_retryable, violates
+from noetl_common.errors import Fenced, NoetlError, PlaybookError, ReferenceNotAvailable, Unavailable
+from noetl_common.ids import mint_execution_id
+from noetl_common.leases import Leases
+from noetl_common.log import get_logger
+from noetl_common.store.results import ResultStore
+from services.ingest import decisions
+from services.ingest.bells import PoolBells
+from services.ingest.decisions import Applied, Batch
+from services.ingest.handover import Handover
+from services.ingest.payloads import PayloadCache
+from services.ingest.read_payloads import read_payloads, store_payloads
+
+log = get_logger(__name__)
+
+BATCH_INPUTS_MAX = 500
+BATCH_COMMANDS_MAX = 5_000
+STATES_PER_SHARD_MAX = 2_000
+PLAYBOOKS_MAX = 500
+LOADS_PER_INPUT_MAX = 50
+LOAD_S_MAX = 2.0
+LOAD_ATTEMPTS_MAX = 5
+
+
+class Shard(msgspec.Struct, kw_only=True):
+    """What this process remembers of a shard it owns. Dropped whole on any doubt; the database has it all."""
+
+    shard_id: int
+    epoch: int
+    seq: int
+    inputs_max: int = BATCH_INPUTS_MAX  # halved while a poison input is searched for
+    states: OrderedDict[int, ExecutionState] = msgspec.field(default_factory=OrderedDict)
+
+
+class Router:
+    """Routes the shards this process owns. One call at a time a shard; different shards side by side."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        leases: Leases,
+        *,
+        handover: Handover,
+        payloads: PayloadCache,
+        bells: PoolBells,
+        bus: Bus,
+        store: ResultStore,
+        shard_count: int,
+    ) -> None:
+        self.pool = pool
+        self.leases = leases
+        self.handover = handover
+        self.payloads = payloads
+        self.bells = bells
+        self.bus = bus
+        self.store = store
+        self.shard_count = shard_count
+        self._shards: dict[int, Shard] = {}
+        self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
+        self._load_failures: dict[int, int] = {}  # {event id: times its payloads could not be read}
+
+    async def route_once(self, shard_id: int) -> int:
+        """Route the next batch of a shard; return how many inputs, 0 when there is none or it is not ours."""
+        epoch = self.leases.owned().get(shard_id)
+        if epoch is None:
+            self._drop(shard_id)
+            return 0
+        try:
+            # 1. gather
+            shard = await self._shard(shard_id, epoch)
+            inputs = self.handover.take(shard_id, after_seq=shard.seq, limit=shard.inputs_max)
+            if not inputs:
+                inputs = await decisions.read_inputs(
+                    self.pool, shard_id, after_seq=shard.seq, limit=shard.inputs_max
+                )
+            if not inputs:
+                return 0
+            self._check_no_gap(shard, inputs)
+            await self._read_states(shard, inputs)
+            # 2. decide
+            batch = await self._decide(shard, inputs)
+            # 3. apply
+            await self._apply(shard, batch)
+        except Fenced:
+            metrics.inc("noetl_fenced_writes_total", 1, role="ingest")
+            log.warning("shard.fenced", shard_id=shard_id, epoch=epoch)
+            self._drop(shard_id)
+            self.leases.forget(shard_id)
+            return 0
+        except BaseException:
+            self._doubt(shard_id)
+            raise
+        return len(batch.decisions)
+
+    async def _shard(self, shard_id: int, epoch: int) -> Shard:
+        shard = self._shards.get(shard_id)
+        if shard is None or shard.epoch != epoch:
+            seq = await decisions.read_cursor(self.pool, shard_id, epoch=epoch)
+            inputs_max = shard.inputs_max if shard is not None else BATCH_INPUTS_MAX
+            shard = self._shards[shard_id] = Shard(shard_id=shard_id, epoch=epoch, seq=seq, inputs_max=inputs_max)
+        return shard
+
+    def _doubt(self, shard_id: int) -> None:
+        """Forget all but the batch size: a cache that is ahead of the database would corrupt a loop."""
+        shard = self._shards.get(shard_id)
+        self._drop(shard_id)
+        if shard is not None:
+            self._shards[shard_id] = Shard(shard_id=shard_id, epoch=-1, seq=0, inputs_max=shard.inputs_max)
+
+    def _drop(self, shard_id: int) -> None:
+        if self._shards.pop(shard_id, None) is not None:
+            self.handover.forget(shard_id)
+
+    def _check_no_gap(self, shard: Shard, inputs: list[Event]) -> None:
+        first, last = seq_in(inputs[0].event_id), seq_in(inputs[-1].event_id)
+        assert first == shard.seq + 1 and last == shard.seq + len(inputs), (
+            f"shard {shard.shard_id}: expected inputs {shard.seq + 1} to {shard.seq + len(inputs)}, found {first} to {last}"
+        )
+
+    async def _read_states(self, shard: Shard, inputs: list[Event]) -> None:
+        wanted = {event.execution_id for event in inputs}
+        missing = wanted - shard.states.keys()
+        # A start is the first event of its execution: there is nothing to read.
+        missing -= {event.execution_id for event in inputs if event.event_type == "playbook.started"}
+        if missing:
+            shard.states.update(await decisions.read_states(self.pool, missing))
+        for execution_id in wanted:
+            shard.states.setdefault(execution_id, ExecutionState(execution_id=execution_id))
+            shard.states.move_to_end(execution_id)
+
+    async def _decide(self, shard: Shard, inputs: list[Event]) -> Batch:
+        batch = Batch(shard_id=shard.shard_id, epoch=shard.epoch, old_seq=shard.seq, new_seq=shard.seq, decisions=[])
+        commands = 0
+        for place, event in enumerate(inputs):
+            if commands >= BATCH_COMMANDS_MAX:
+                self.handover.put_back(shard.shard_id, inputs[place:])
+                break
+            decision = await self._decide_one(shard, event)
+            shard.states[event.execution_id] = decision.state
+            for payload in decision.payloads:
+                self.payloads.put(
+                    payload.ref.execution_id, payload.ref.ref_id, payload.value, size_bytes=payload.ref.bytes
+                )
+            commands += len(decision.commands)
+            batch.decisions.append(decision)
+            batch.new_seq = seq_in(event.event_id)
+        return batch
+
+    async def _decide_one(self, shard: Shard, event: Event) -> Decision:
+        state = shard.states[event.execution_id]
+        playbooks: dict[str, CatalogEntry | None] = {}
+        world = World(load=self.payloads.load, playbooks=playbooks, fresh_ids=_fresh_ids())
+        playbook: Playbook | None = None
+        try:
+            playbook = await self._playbook(event.catalog_id or state.catalog_id)
+            for _ in range(LOADS_PER_INPUT_MAX):
+                try:
+                    return route.decide(playbook, state, event, world=world)
+                except NeedPayload as need:
+                    await self._load(event, need)
+                except NeedPlaybook as need:
+                    playbooks[need.path] = await self._latest(need.path)
+            raise ReferenceNotAvailable(f"a decision named more than {LOADS_PER_INPUT_MAX} payloads, one after another")
+        except Exception as error:
+            if is_retryable(error):
+                raise
+            # Only the pure decision, or a payload that stays away, gets here: this input can never be routed.
+            log.exception("input.poison", execution_id=event.execution_id, event_id=event.event_id)
+            return route.fail(playbook, state, event, world=world, message=_reason(event, error))
+
+    async def _load(self, event: Event, need: NeedPayload) -> None:
+        """Read what a decision needs. A store that is away is asked again a few times, then the execution fails."""
+        refs: dict[tuple[int, int], tuple[Ref, str | None]] = {
+            (ref.execution_id, ref.ref_id): (ref, key) for ref, key in need.needs
+        }
+        try:
+            async with asyncio.timeout(LOAD_S_MAX):
+                await read_payloads(self.pool, self.store, self.payloads, list(refs.values()))
+        except (TimeoutError, ReferenceNotAvailable) as error:
+            failures = self._load_failures.get(event.event_id, 0) + 1
+            self._load_failures[event.event_id] = failures
+            if failures < LOAD_ATTEMPTS_MAX:
+                raise Unavailable(f"event {event.event_id}: a payload cannot be read yet: {error}") from error
+            del self._load_failures[event.event_id]
+            raise ReferenceNotAvailable(f"a payload could not be read in {failures} attempts: {error}") from error
+
+    async def _playbook(self, catalog_id: int) -> Playbook:
+        playbook = self._playbooks.get(catalog_id)
+        if playbook is None:
+            row = await decisions.read_playbook(self.pool, catalog_id)
+            if row is None:
+                raise PlaybookError([{"message": f"catalog entry {catalog_id} does not exist"}])
+            playbook = self._keep(row.catalog_id, parse(row.content)[0])
+        self._playbooks.move_to_end(catalog_id)
+        return playbook
+
+    async def _latest(self, path: str) -> CatalogEntry | None:
+        row = await decisions.read_latest_playbook(self.pool, path)
+        if row is None:
+            return None
+        playbook = self._playbooks.get(row.catalog_id) or self._keep(row.catalog_id, parse(row.content)[0])
+        return CatalogEntry(catalog_id=row.catalog_id, version=row.version, playbook=playbook)
+
+    def _keep(self, catalog_id: int, playbook: Playbook) -> Playbook:
+        self._playbooks[catalog_id] = playbook
+        while len(self._playbooks) > PLAYBOOKS_MAX:
+            self._playbooks.popitem(last=False)
+        return playbook
+
+    async def _apply(self, shard: Shard, batch: Batch) -> None:
+        batch.payload_rows = await store_payloads(self.store, batch.decisions)
+        try:
+            applied = await decisions.apply(self.pool, batch, shard_count=self.shard_count)
+        except Exception as error:
+            if violates(error, "execution_pkey"):
+                raise Unavailable("a fresh execution id is taken: the next try has another") from error
+            if not is_refused(error):
+                raise
+            # Some decision of the batch holds what Postgres refuses. Halve until it stands alone, then fail it.
+            log.warning("batch.refused", shard_id=shard.shard_id, inputs=len(batch.decisions), error=error)
+            if len(batch.decisions) > 1:
+                shard.inputs_max = max(1, len(batch.decisions) // 2)
+                raise Unavailable(f"shard {shard.shard_id}: a batch was refused; looking for the input") from error
+            applied = await self._fail_alone(shard, batch, error)
+        shard.seq = batch.new_seq
+        shard.inputs_max = min(BATCH_INPUTS_MAX, shard.inputs_max * 2)
+        self._forget_ended(shard, batch)
+        await self._ring(shard.shard_id, applied)
+
+    async def _fail_alone(self, shard: Shard, batch: Batch, error: Exception) -> Applied:
+        execution_id = batch.decisions[0].state.execution_id
+        states = await decisions.read_states(self.pool, [execution_id])
+        state = states.get(execution_id, ExecutionState(execution_id=execution_id))
+        (event,) = await decisions.read_inputs(self.pool, shard.shard_id, after_seq=batch.old_seq, limit=1)
+        world = World(load=self.payloads.load, playbooks={}, fresh_ids=_fresh_ids())
+        decision = route.fail(None, state, event, world=world, message=_reason(event, error))
+        batch.decisions, batch.payload_rows = [decision], []
+        shard.states[execution_id] = decision.state
+        return await decisions.apply(self.pool, batch, shard_count=self.shard_count)
+
+    def _forget_ended(self, shard: Shard, batch: Batch) -> None:
+        ended = {d.state.execution_id for d in batch.decisions if d.state.is_terminal}
+        for execution_id in ended:
+            shard.states.pop(execution_id, None)
+        if ended:
+            self.payloads.forget(ended)
+        while len(shard.states) > STATES_PER_SHARD_MAX:
+            shard.states.popitem(last=False)
+
+    async def _ring(self, shard_id: int, applied: Applied) -> None:
+        """Wake who has work now. Only hints: a lost one costs a poll interval."""
+        owned = self.leases.owned()
+        for other, events in applied.inputs.items():
+            if other in owned:
+                self.handover.offer(other, events)
+            else:
+                await self.bus.publish(subjects.shard_bell(other))
+        for pool in sorted(applied.pools):
+            self.bells.ring(pool)
+            await self.bus.publish(subjects.commands_bell(pool))
+        await self.bus.publish(subjects.shard_bell(shard_id))
+
+
+def _fresh_ids() -> Iterator[int]:
+    while True:
+        yield mint_execution_id()
+
+
+def _reason(event: Event, error: Exception) -> str:
+    kind = "" if isinstance(error, NoetlError) else f"{type(error).__name__}: "
+    return f"{event.event_type} of step {event.step!r}: {kind}{error}"

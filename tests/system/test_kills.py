@@ -1,0 +1,151 @@
+"""Roles as separate processes, killed or cut off half-way: nothing lost, nothing twice, the same trace."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from noetl_cli.embedded.stack import Plan, Stack
+from noetl_cli.state_dir import StateDir
+from noetl_common.core.events import Event
+from noetl_common.core.trace import trace_digest
+
+ITEMS = 1_000
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: kills, path: tests/kills}
+workload: {items: 1000}
+workflow:
+- step: start
+  loop: {in: "{{ items }}", iterator: n, spec: {mode: parallel, max_in_flight: 100}}
+  tool:
+    kind: python
+    input: {n: "{{ n }}"}
+    code: |
+      import time
+      time.sleep(0.004)
+      result = {"n": n, "square": n * n}
+  next: {arcs: [{step: end}]}
+- step: end
+  tool:
+    kind: python
+    input: {results: "{{ start.results }}"}
+    code: |
+      result = {"total": sum(r["square"] for r in results), "count": len(results)}
+"""
+SQUARES = sum(n * n for n in range(ITEMS))
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    state = StateDir(tmp_path_factory.mktemp("stack"))
+    replicas = {"meta": 1, "ingest": 1, "compute": 1, "worker": 2}
+    stack = Stack(state, Plan(owner="test", replicas=replicas))
+    try:
+        running = stack.start()
+        answer = httpx.post(f"{running.api_url}/api/catalog/register", json={"content": PLAYBOOK}, timeout=30)
+        assert answer.status_code == 200, answer.text
+        yield stack
+    finally:
+        stack.stop()
+
+
+def execute(stack: Stack) -> int:
+    assert stack.running is not None
+    answer = httpx.post(f"{stack.running.api_url}/api/execute", json={"path": "tests/kills"}, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["execution_id"])
+
+
+def query(stack: Stack, text: str, *args: Any) -> list[dict[str, Any]]:
+    assert stack.running is not None
+    with psycopg.connect(stack.running.database_url, row_factory=dict_row, autocommit=True) as conn:
+        return conn.execute(text, args).fetchall()
+
+
+def wait(stack: Stack, condition: Any, *, timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        stack.tend()
+        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s} s"
+        time.sleep(0.02)
+
+
+def completed(stack: Stack, execution_id: int) -> int:
+    text = "SELECT count(*) AS n FROM noetl.event WHERE execution_id = %s AND event_type = 'command.completed'"
+    return int(query(stack, text, execution_id)[0]["n"])
+
+
+def status(stack: Stack, execution_id: int) -> str:
+    text = "SELECT status FROM noetl.execution WHERE execution_id = %s"
+    return str(query(stack, text, execution_id)[0]["status"])
+
+
+def events(stack: Stack, execution_id: int) -> list[Event]:
+    rows = query(stack, "SELECT * FROM noetl.event WHERE execution_id = %s ORDER BY event_id", execution_id)
+    return [
+        Event(
+            execution_id=row["execution_id"],
+            event_id=row["event_id"],
+            event_type=row["event_type"],
+            step=row["step"] or "",
+            command_id=row["command_id"] or 0,
+            iter_index=-1 if row["iter_index"] is None else row["iter_index"],
+            status=row["status"] or "",
+        )
+        for row in rows
+    ]
+
+
+def assert_nothing_lost_or_twice(stack: Stack, execution_id: int) -> list[Event]:
+    log = events(stack, execution_id)
+    kinds = [e.event_type for e in log]
+    for index in range(ITEMS):
+        ended = [e for e in log if e.event_type.startswith("command.") and e.iter_index == index]
+        assert [e.event_type for e in ended] == ["command.issued", "command.completed"], (index, ended)
+    assert kinds.count("loop.done") == 1
+    assert kinds.count("playbook.completed") == 1
+    assert not {"playbook.failed", "playbook.cancelled", "command.failed"} & set(kinds)
+    (row,) = query(
+        stack,
+        "SELECT convert_from(r.inline_payload, 'UTF8') AS payload FROM noetl.result_ref r"
+        " WHERE r.execution_id = %s AND r.step = 'end'",
+        execution_id,
+    )
+    assert f'"total":{SQUARES}' in row["payload"] and f'"count":{ITEMS}' in row["payload"]
+    return log
+
+
+def finish(stack: Stack, execution_id: int) -> list[Event]:
+    wait(stack, lambda: status(stack, execution_id) != "RUNNING", timeout_s=90, what="the end of the run")
+    assert status(stack, execution_id) == "COMPLETED"
+    return assert_nothing_lost_or_twice(stack, execution_id)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("role", ["ingest", "worker", "compute", "meta"])
+def test_a_role_killed_half_way_costs_time_and_nothing_else(stack: Stack, role: str):
+    execution_id = execute(stack)
+    wait(stack, lambda: completed(stack, execution_id) >= ITEMS // 2, timeout_s=60, what="half of the loop")
+    child = next(child for child in stack.children if child.role.role == role)
+    os.kill(child.pid, signal.SIGKILL)
+    finish(stack, execution_id)
+
+
+@pytest.mark.timeout(300)
+def test_a_run_without_nats_has_the_trace_of_an_undisturbed_run(stack: Stack):
+    undisturbed = finish(stack, execute(stack))
+    nats = stack.servers[-1]
+    execution_id = execute(stack)
+    wait(stack, lambda: completed(stack, execution_id) >= ITEMS // 4, timeout_s=60, what="a quarter of the loop")
+    os.kill(nats.pid, signal.SIGKILL)
+    disturbed = finish(stack, execution_id)
+    assert trace_digest(disturbed) == trace_digest(undisturbed)
