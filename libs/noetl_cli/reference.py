@@ -10,9 +10,11 @@ from noetl_common.config import render_env_example
 ROLES = ("ingest", "meta", "compute", "worker")
 
 COMPOSE = """
-# For `docker compose` alone: the passwords of the servers it starts.
+# For `docker compose` alone: the passwords of the servers it starts, and the token of the people who call the API
+# (NOETL_API_TOKEN is the workers'). 16 characters at least.
 POSTGRES_PASSWORD=
 MINIO_ROOT_PASSWORD=
+ADMIN_TOKEN=
 """
 
 INTRODUCTION = """# Settings
@@ -40,6 +42,12 @@ def config_of(role: str) -> type[msgspec.Struct]:
     return kind
 
 
+def everything_config() -> type[msgspec.Struct]:
+    """Return the config Struct of the process that runs every role."""
+    kind: type[msgspec.Struct] = importlib.import_module("services.config").Config
+    return kind
+
+
 def entries(kind: type[msgspec.Struct]) -> list[Entry]:
     """Return the variables of one config Struct, in its order."""
     blocks = render_env_example(kind).strip().split("\n\n")[1:]
@@ -53,13 +61,13 @@ def entries(kind: type[msgspec.Struct]) -> list[Entry]:
 
 def pages() -> dict[str, str]:
     """Return {path from the repository's root: text} of every generated page."""
-    kinds = [config_of(role) for role in ROLES]
+    kinds = {role: config_of(role) for role in ROLES} | {"all roles in one process": everything_config()}
     sections = [INTRODUCTION.strip()]
-    for role, kind in zip(ROLES, kinds, strict=True):
+    for role, kind in kinds.items():
         rows = [f"| `{e.name}` | {e.meaning.replace('|', chr(92) + '|')} | {_code(e.default)} |" for e in entries(kind)]
         sections.append("\n".join([f"## {role}", "", "| variable | meaning | default |", "|---|---|---|", *rows]))
     return {
-        ".env.example": render_env_example(*kinds) + COMPOSE,
+        ".env.example": render_env_example(*kinds.values()) + COMPOSE,
         "docs/CONFIG.md": "\n\n".join(sections) + "\n",
     }
 

@@ -30,7 +30,7 @@ def ensure_playbook_database(url: str, home: Path) -> dict[str, Any]:
     The login owns that database and nothing else, so that a playbook's SQL cannot reach the event log.
     """
     password = kept_secret(home / "playbook_password")
-    _ensure_login(url, PLAYBOOK_NAME, password)
+    _ensure_login(url, PLAYBOOK_NAME, password=password)
     ensure_database(url, PLAYBOOK_NAME, owner=PLAYBOOK_NAME)
     place = urlsplit(url)
     return {
@@ -55,10 +55,13 @@ def kept_secret(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _ensure_login(url: str, name: str, password: str) -> None:
+def _ensure_login(url: str, name: str, *, password: str) -> None:
+    """Create the login or renew its password, and take from everyone the right to enter NoETL's database."""
     import psycopg
     from psycopg import sql
 
     with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=5) as conn:
         verb = "ALTER" if conn.execute(QUERIES["role_exists"], {"name": name}).fetchone() else "CREATE"
         conn.execute(sql.SQL(verb + " ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(password)))
+        ours = sql.Identifier(urlsplit(url).path.lstrip("/"))
+        conn.execute(sql.SQL("REVOKE CONNECT, TEMPORARY ON DATABASE {} FROM PUBLIC").format(ours))

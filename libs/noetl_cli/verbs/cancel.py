@@ -10,6 +10,7 @@ from noetl_cli.output import Format, print_json, say
 
 def cancel(
     execution_id: ExecutionId,
+    *,
     reason: Annotated[str, typer.Option(help="Kept with the run.")] = "cancelled from the command line",
     server: Server = None,
     output: Output = Format.TABLE,

@@ -18,6 +18,7 @@ app = typer.Typer(help="Store, list and remove credentials.", no_args_is_help=Tr
 @app.command("set")
 def put(
     name: Annotated[str, typer.Argument(help="The alias that playbooks name.")],
+    *,
     kind: Annotated[str, typer.Option("--type", help="postgres, http, bearer, ...")],
     data: Annotated[list[str] | None, typer.Option("--data", help="key=value; repeat it.")] = None,
     data_file: Annotated[

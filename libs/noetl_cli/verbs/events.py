@@ -12,6 +12,7 @@ COLUMNS = ("event_id", "event_time", "event_type", "step", "item", "status", "de
 
 def events(
     execution_id: ExecutionId,
+    *,
     since: Annotated[int, typer.Option(help="Only events after this event id.")] = 0,
     kind: Annotated[str | None, typer.Option("--type", help="Only events of this type, as step.enter.")] = None,
     server: Server = None,

@@ -11,6 +11,7 @@ COLUMNS = ("execution_id", "path", "version", "status", "start_time", "duration_
 
 
 def list_runs(
+    *,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 20,
     status: Annotated[str | None, typer.Option(help="Only runs of this status, as RUNNING.")] = None,
     path: Annotated[str | None, typer.Option(help="Only runs of the playbook at this path.")] = None,

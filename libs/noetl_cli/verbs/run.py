@@ -25,6 +25,7 @@ RESULT_CHARACTERS_MAX = 2000
 
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE|PATH", help="A playbook file, or a path in the catalog.")],
+    *,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value over the workload; a.b=1 goes deeper. Repeat it.")
     ] = None,

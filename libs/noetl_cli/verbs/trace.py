@@ -13,6 +13,7 @@ COLUMNS = ("source_step", "name", "ref_id", "parent_ref_id", "store", "bytes", "
 def trace(
     execution_id: ExecutionId,
     step: Annotated[str, typer.Argument(help="The step's name.")],
+    *,
     server: Server = None,
     output: Output = Format.TABLE,
 ) -> None:

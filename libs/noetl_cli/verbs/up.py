@@ -19,6 +19,7 @@ DETACH_TIMEOUT_S = 120.0
 
 
 def up(
+    *,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is ready.")] = False,
     processes: Annotated[
         bool, typer.Option("--processes", help="One process each of ingest, meta, compute, and workers.")

@@ -1,0 +1,133 @@
+"""The command's own answers: usage, exit codes, options. No server is asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from noetl_cli import main
+from noetl_cli.embedded.stack import Plan, replicas_from, roles_of
+from noetl_cli.output import cell
+from noetl_cli.state_dir import Running, StateDir
+from noetl_common.errors import (
+    ConfigError,
+    Conflict,
+    DependencyMissing,
+    Invalid,
+    NoetlError,
+    NotFound,
+    PlaybookError,
+    Unavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFound("x"), 1),
+        (PlaybookError([{"message": "x"}]), 1),
+        (Conflict("x"), 1),
+        (Invalid("x"), 2),
+        (ConfigError("x"), 3),
+        (DependencyMissing("x"), 4),
+        (Unavailable("x"), 4),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: NoetlError, code: int) -> None:
+    assert main.exit_code_of(error) == code
+
+
+def test_problems_of_a_document_are_shown_with_place_and_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = {
+        "message": "unknown key 'toool'",
+        "line": 3,
+        "column": 5,
+        "hint": "did you mean tool?",
+        "source": "a.yaml",
+    }
+    main.explain(PlaybookError([problem]))
+    assert capsys.readouterr().err == "a.yaml:3:5: error: unknown key 'toool' (did you mean tool?)\n"
+
+
+def test_a_wrong_option_is_a_usage_error() -> None:
+    assert CliRunner().invoke(main.app, ["run"]).exit_code == 2
+    assert CliRunner().invoke(main.app, ["list", "--limit", "0"]).exit_code == 2
+    assert CliRunner().invoke(main.app, ["nonsense"]).exit_code == 2
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    for verb in ("run", "validate", "register"):
+        result = CliRunner().invoke(main.app, [verb, str(tmp_path / "none.yaml")])
+        assert isinstance(result.exception, Invalid)
+
+
+def test_version_is_one_json_document() -> None:
+    result = CliRunner().invoke(main.app, ["version", "-o", "json"])
+    assert result.exit_code == 0
+    assert "noetl" in json.loads(result.stdout)
+
+
+def test_without_processes_all_roles_are_one() -> None:
+    assert replicas_from(processes=False, workers=None, given=[]) is None
+    [role] = roles_of(Plan(owner="up"), 8082)
+    assert (role.role, role.port, role.command[-1]) == ("all", 8082, "services")
+
+
+def test_processes_are_one_of_each_and_two_workers() -> None:
+    replicas = replicas_from(processes=True, workers=None, given=["ingest=2"])
+    assert replicas == {"meta": 1, "ingest": 2, "compute": 1, "worker": 2}
+    roles = roles_of(Plan(owner="up", replicas=replicas), 8082)
+    assert [role.name for role in roles] == [
+        "meta-1",
+        "compute-1",
+        "ingest-1",
+        "ingest-2",
+        "worker-1",
+        "worker-2",
+    ]
+    servers = {role.environ["NOETL_SERVER_URL"] for role in roles if role.role == "worker"}
+    assert len(servers) == 2
+    assert len({role.port for role in roles}) == len(roles)
+
+
+@pytest.mark.parametrize("text", ["workers=2", "worker=0", "worker=x", "worker", "worker=65"])
+def test_impossible_replicas_are_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="--replicas: expected role=n"):
+        replicas_from(processes=True, workers=None, given=[text])
+
+
+def test_a_number_of_workers_needs_processes() -> None:
+    with pytest.raises(Invalid):
+        replicas_from(processes=False, workers=4, given=[])
+
+
+def test_only_one_holds_a_state_directory(tmp_path: Path) -> None:
+    first, second = StateDir(tmp_path / "s"), StateDir(tmp_path / "s")
+    assert first.holder_pid() is None
+    first.lock()
+    with pytest.raises(Conflict, match="in use by process"):
+        second.lock()
+    assert second.holder_pid() is not None
+    first.unlock()
+    assert second.holder_pid() is None
+    second.lock()
+    second.unlock()
+
+
+def test_what_a_dead_stack_left_behind_does_not_count_as_running(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    state.lock()
+    state.publish(Running(pid=1, owner="up", api_url="http://x", database_url="d", nats_url="n"))
+    assert state.running() is not None
+    assert (tmp_path / "stack.json").stat().st_mode & 0o777 == 0o600
+    state.unlock()
+    assert state.running() is None
+
+
+def test_cells_are_short_and_plain() -> None:
+    assert cell(None) == ""
+    assert cell(True) == "yes"
+    assert cell(1.234) == "1.23"
+    assert cell({"a": [1]}) == '{"a":[1]}'
+    assert len(cell("x" * 500)) == 120
