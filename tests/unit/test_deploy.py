@@ -1,6 +1,6 @@
 """What is deployed is what the code has: commands, ports, probes, environment, names."""
 
-import importlib
+import base64
 import importlib.util
 import os
 import re
@@ -20,6 +20,8 @@ import yaml
 from noetl_cli.reference import ROLES, config_of
 from noetl_common.config import known_names, load
 from noetl_common.health import Health
+from noetl_common.secrets import load_key
+from services.ingest.auth import guard_of
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "deploy/k8s"
@@ -29,6 +31,17 @@ WORKLOADS = {"Deployment", "StatefulSet", "Job"}
 NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 SECRETS_OF_THE_OPERATOR = {"noetl"}
 OURS = "noetl"
+ASKED = re.compile(r"\$\{(\w+):\?[^}]+\}")
+# Given to every role alike, whether it reads them or not.
+SHARED = {"NOETL_HOST", "NOETL_PORT", "NATS_URL", "LOG_LEVEL"}
+STAND_INS = {
+    "DATABASE_URL": "postgresql://noetl@postgres/noetl",
+    "NOETL_ENCRYPTION_KEY": "+z1/z81s0BlMFfSTweHWrihSY+MO8TUjyrp+FixTBIc=",
+    "NOETL_AUTH_TOKENS": '{"a-stand-in-for-a-token": ["worker"]}',
+    "NOETL_API_TOKEN": "a-stand-in-for-a-token",
+    "ADMIN_TOKEN": "a-stand-in-for-another",
+    "POSTGRES_PASSWORD": "a-stand-in",
+}
 
 
 @cache
@@ -73,37 +86,44 @@ def our_containers(tree: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def environment(tree: str, container: dict[str, Any]) -> dict[str, str]:
-    """Return the variables a container gets; those from a Secret have a stand-in."""
+    """Return the variables a container gets; those from a Secret that the operator makes have a stand-in."""
     maps = {manifest["metadata"]["name"]: manifest["data"] for manifest in of_kind(tree, "ConfigMap")}
+    secrets = secrets_of(tree)
     given: dict[str, str] = {}
     for source in container.get("envFrom", ()):
         given |= maps[source["configMapRef"]["name"]]
     for variable in container.get("env", ()):
-        given[variable["name"]] = variable.get("value", "from-a-secret")
+        key = variable.get("valueFrom", {}).get("secretKeyRef", {}).get("key", "")
+        given[variable["name"]] = secrets.get(key, STAND_INS[variable["name"]]) if key else variable["value"]
     return given
+
+
+def secrets_of(tree: str) -> dict[str, str]:
+    """Return {key: text} of the Secrets in a tree."""
+    found: dict[str, str] = {}
+    for secret in of_kind(tree, "Secret"):
+        found |= {key: base64.b64decode(text).decode() for key, text in secret.get("data", {}).items()}
+        found |= secret.get("stringData", {})
+    return found
 
 
 def check_runs(role: str, given: dict[str, str], *, port: int) -> None:
     """Assert that the role exists, knows each variable, reads them, and listens where it is expected."""
+    role, _, module = role.partition(".")
     assert role in ROLES
-    assert importlib.util.find_spec(f"services.{role}.__main__"), f"services.{role} cannot be run"
+    name = f"services.{role}.{module or '__main__'}"
+    assert importlib.util.find_spec(name), f"{name} cannot be run"
     kind = config_of(role)
     unknown = set(given) - known_names(*(config_of(name) for name in ROLES))
     assert not unknown, f"{role}: no config reads {sorted(unknown)}"
-    secrets = {name for name, value in given.items() if value == "from-a-secret"}
-    config = load(kind, {name: _stand_in(name) if name in secrets else value for name, value in given.items()})
-    assert getattr(config, "port") == port  # noqa: B009 - a Struct of any role
-    assert getattr(config, "host") == "0.0.0.0"  # noqa: B009
-    read = known_names(kind)
-    assert not secrets - read, f"{role} is given secrets that it does not read: {sorted(secrets - read)}"
-
-
-def _stand_in(name: str) -> str:
-    return (
-        "postgresql://noetl@postgres/noetl"
-        if name == "DATABASE_URL"
-        else "c3RhbmQtaW4tc3RhbmQtaW4tc3RhbmQtaW4tMzJieXQ="
-    )
+    unread = set(given) - SHARED - known_names(kind)
+    assert not unread, f"{role} is given what it does not read: {sorted(unread)}"
+    config: Any = load(kind, given)
+    assert (config.host, config.port) == ("0.0.0.0", port)
+    if role == "ingest":
+        load_key(config.encryption_key)
+        # Refuses an address that others can reach without tokens, and tokens that are malformed.
+        guard_of(auth=config.auth, tokens=config.auth_tokens, host=config.host, insecure_bind=config.insecure_bind)
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
@@ -151,19 +171,17 @@ def test_every_role_has_a_deployment_a_service_and_a_disruption_budget(tree: str
 @pytest.mark.parametrize("tree", TREES)
 def test_containers_run_what_exists_with_settings_it_reads(tree: str) -> None:
     found = list(our_containers(tree))
-    assert {role for role, _container in found} == set(ROLES)
+    assert {role for role, _container in found} == {*ROLES, "meta.migrate"}
     for role, container in found:
         port = container["ports"][0]["containerPort"] if "ports" in container else 8082
         check_runs(role, environment(tree, container), port=port)
 
 
-def test_the_migration_job_uses_an_option_that_meta_has() -> None:
+def test_the_migration_job_runs_a_module_that_exists() -> None:
     (job,) = of_kind("base", "Job")
-    args = job["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert args[0] == "services.meta"
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "services/meta").glob("*.py"))
-    for option in args[1:]:
-        assert f'"{option}"' in source, f"services.meta does not know {option}"
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"] == ["services.meta.migrate"]
+    check_runs("meta.migrate", environment("base", container), port=8082)
 
 
 @pytest.mark.parametrize("tree", TREES)
@@ -206,9 +224,7 @@ def test_selectors_match_the_pods_they_are_meant_for(tree: str) -> None:
 @pytest.mark.parametrize("tree", TREES)
 def test_every_reference_in_a_pod_resolves(tree: str) -> None:
     named = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in rendered(tree)}
-    keys = {
-        key for secret in of_kind(tree, "Secret") for key in {**secret.get("data", {}), **secret.get("stringData", {})}
-    }
+    keys = secrets_of(tree)
     for workload, container in containers(tree):
         pod = workload["spec"]["template"]["spec"]
         if "serviceAccountName" in pod:
@@ -244,7 +260,8 @@ def test_no_pod_has_more_rights_than_it_needs(tree: str) -> None:
 
 
 def test_only_roles_with_a_database_are_given_its_address() -> None:
-    for role, container in our_containers("base"):
+    for place, container in our_containers("base"):
+        role = place.partition(".")[0]
         fields = {field.name: field for field in msgspec.structs.fields(config_of(role))}
         assert ("DATABASE_URL" in environment("base", container)) == fields["database_url"].required
 
@@ -264,7 +281,7 @@ def test_compose_starts_every_role_with_settings_it_reads() -> None:
 
 
 def _interpolated(given: dict[str, str]) -> dict[str, str]:
-    return {name: _stand_in(name) if "${" in value else value for name, value in given.items()}
+    return {name: ASKED.sub(lambda asked: STAND_INS[asked[1]], value) for name, value in given.items()}
 
 
 def test_compose_waits_for_health_and_not_for_luck() -> None:
@@ -281,7 +298,7 @@ def test_compose_waits_for_health_and_not_for_luck() -> None:
 
 def test_compose_holds_no_secret_and_the_example_names_each_it_asks_for() -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    asked = set(re.findall(r"\$\{(\w+):\?", text))
+    asked = set(ASKED.findall(text))
     assert asked == set(re.findall(r"\$\{(\w+)", text)), "a variable may be unset without a word"
     example = (ROOT / ".env.example").read_text(encoding="utf-8")
     for name in asked:
@@ -304,7 +321,9 @@ def test_compose_is_accepted_by_docker_where_there_is_one() -> None:
 
 
 def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environ = os.environ | dict.fromkeys(("POSTGRES_PASSWORD", "MINIO_ROOT_PASSWORD", "NOETL_ENCRYPTION_KEY"), "x")
+    environ = os.environ | dict.fromkeys(
+        ("POSTGRES_PASSWORD", "MINIO_ROOT_PASSWORD", "NOETL_ENCRYPTION_KEY", "NOETL_API_TOKEN", "ADMIN_TOKEN"), "x"
+    )
     return subprocess.run(["docker", *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
