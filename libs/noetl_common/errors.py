@@ -12,6 +12,7 @@
   - Invalid                      422, with a JSON pointer
   - TooLarge                     413
   - Unauthorized                 401 or 403
+  - AddressRefused               a tool may not connect there
   - Unavailable                  503, retry later
   - ReferenceNotAvailable        a payload cannot be read from any tier
   - ReferenceCorrupt             a payload's digest is not the one recorded
@@ -147,6 +148,13 @@ class Unauthorized(NoetlError):
     def __init__(self, message: str, *, status: int = 401) -> None:
         self.status = status
         super().__init__(message)
+
+
+class AddressRefused(NoetlError):
+    """A playbook's request would go to an address that is closed to tools."""
+
+    code = "ADDRESS_REFUSED"
+    status = 403
 
 
 class Unavailable(NoetlError):

@@ -143,7 +143,7 @@ def test_a_placeholder_without_parameter_is_an_error(text: str, params: object, 
 def test_a_parameter_without_placeholder_is_an_error() -> None:
     binder = Binder([1, 2])
     binder.bind("SELECT %s")
-    with pytest.raises(Invalid, match="expected 1, .* found 2"):
+    with pytest.raises(Invalid, match=r"expected 1, .* found 2"):
         binder.check_all_used()
 
 
