@@ -60,6 +60,7 @@ class Desk:
         self.running: dict[int, Running] = {}
         self.finished: deque[Report] = deque()
         self.answered: set[int] = set()  # claim tokens of the batch under way that ingest has answered for
+        self.bug: BaseException | None = None
         self.report_due = asyncio.Event()
         self.slot_free = asyncio.Event()
 
@@ -119,11 +120,14 @@ class Desk:
                 self.leases.drop(token)
                 return
             self.finished.append(cancellation(command))
-        except BaseException:
-            # A bug of ours: the lease runs out and another worker, or the dead letters, get the command.
-            log.exception("command.bug", execution_id=command.execution_id, step=command.step, command_id=command.command_id)
+        except BaseException as exc:
+            # A bug of ours ends the process; the lease runs out and another worker, or the dead letters, get the
+            # command.
+            self.bug = exc
+            log.exception(
+                "command.bug", execution_id=command.execution_id, step=command.step, command_id=command.command_id
+            )
             self.leases.drop(token)
-            raise
         finally:
             work.close()
             self.running.pop(token, None)

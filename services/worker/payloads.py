@@ -1,10 +1,10 @@
 """Payloads that templates read: a cache with a byte limit, and the reads that fill it when one is missing."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from noetl_common.core.results import merged
 from noetl_common.core.scope import NeedPayload
 from noetl_common.core.values import Ref
 from noetl_common.errors import ReferenceCorrupt, ReferenceNotAvailable
+from noetl_common.store.results import ResultStore, key_of
 from noetl_common.wire import ResultRow
 from services.worker.api import LoopPage, persistently
 
@@ -39,10 +40,10 @@ class Payloads:
     Units: the limit counts JSON bytes; what a command is reading right now stays, whatever the limit says.
     """
 
-    def __init__(self, reader: Reader, *, bytes_max: int, folder: Path | None = None) -> None:
+    def __init__(self, reader: Reader, *, bytes_max: int, store: ResultStore | None = None) -> None:
         self._reader = reader
         self._bytes_max = bytes_max
-        self._folder = folder
+        self._store = store
         self._bytes = 0
         self._held: OrderedDict[Key, tuple[int, bytes | None, Any]] = OrderedDict()
         self._pins: Counter[Key] = Counter()
@@ -127,22 +128,22 @@ class Payloads:
             self._put(_key(ref), len(body), body, None)
 
     async def _body(self, ref: Ref) -> bytes:
-        body = await asyncio.to_thread(self._file, ref) if self._folder and ref.tier in ("disk", "pvc") else None
+        body = await self._shared(ref)
         if body is None:
             body = await persistently(lambda: self._reader.payload(ref), "payload")
             if ref.sha256 and hashlib.sha256(body).hexdigest() != ref.sha256:
                 raise ReferenceCorrupt(f"{ref.uri}: the payload does not have the digest recorded for it")
         return body
 
-    def _file(self, ref: Ref) -> bytes | None:
-        """Return the payload from the shared folder; None when it is not there or not what it should be."""
-        assert self._folder is not None
-        path = self._folder / "exec" / str(ref.execution_id) / ref.label / ref.sha256
-        try:
-            body = path.read_bytes()
-        except OSError:
+    async def _shared(self, ref: Ref) -> bytes | None:
+        """Return the payload from a tier this worker shares; None when it has to ask ingest."""
+        if self._store is None or ref.tier == "db" or not ref.sha256:
             return None
-        return body if hashlib.sha256(body).hexdigest() == ref.sha256 else None
+        for compression in ("gzip", "none"):
+            key = key_of(ref.execution_id, ref.label, ref.sha256, compression=compression)
+            with contextlib.suppress(ReferenceNotAvailable, ReferenceCorrupt):
+                return await self._store.read(f"{ref.tier}://{key}", ref.sha256, compression)
+        return None
 
     async def _loop(self, ref: Ref) -> tuple[dict[str, Any], int]:
         """Return a loop's payload {results, stats, count} and its size; an item without a result is None."""

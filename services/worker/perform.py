@@ -13,8 +13,9 @@ from noetl_common.core.results import merged
 from noetl_common.core.scope import Scope, system_names
 from noetl_common.core.values import Ref, Value, reference_of
 from noetl_common.errors import NoetlError, ReferenceCorrupt
+from noetl_common.store.results import ResultStore
 from noetl_common.wire import ClaimedCommand, Report, ResultRow
-from services.worker.persist import Store, encoded, persist_before_emit, persist_variables
+from services.worker.persist import encoded, persist_before_emit, persist_variables
 from services.worker.pipeline import Ended, Machine, Pipeline, Work
 
 CONTEXTS_MAX = 256
@@ -63,7 +64,7 @@ class Scopes:
 
 
 async def perform(
-    command: ClaimedCommand, context: CommandContext, *, scopes: Scopes, machine: Machine, store: Store
+    command: ClaimedCommand, context: CommandContext, *, scopes: Scopes, machine: Machine, store: ResultStore
 ) -> Report:
     """Return the report of `command`, every payload that it names durable or beside it."""
     began = datetime.now(UTC)
@@ -144,7 +145,7 @@ async def _item_value(item: Item, index: int, machine: Machine) -> Any:
     return items[place]
 
 
-async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended, store: Store) -> Report:
+async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended, store: ResultStore) -> Report:
     completed = ended.status == "completed"
     rows: list[ResultRow] = []
     reference: Ref | None = None

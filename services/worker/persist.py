@@ -2,38 +2,24 @@
 
 import hashlib
 import json
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from noetl_common import metrics
 from noetl_common.core.results import extract, preview
 from noetl_common.core.shard import hashed_id
-from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Shape, Tier, Value
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Shape, Value
 from noetl_common.errors import TooLarge
+from noetl_common.store.results import ResultStore, Stored
 from noetl_common.wire import PAYLOAD_INLINE_BYTES_MAX, ClaimedCommand, ResultRow, encode
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 CONTEXT_BYTES_MAX = 4096
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a store put a payload."""
-
-    tier: Tier
-    uri: str
-    compression: str = "none"
-
-
-class Store(Protocol):
-    """Puts a payload in a tier, durably; content-addressed, so a repetition is harmless."""
-
-    async def put(self, execution_id: int, label: str, payload: bytes, *, sha256: str) -> Stored:
-        """Return where it stands now."""
-
-
 async def persist_before_emit(
-    command: ClaimedCommand, payload: Any, *, store: Store, shape: Shape = "plain", label: str = ""
+    command: ClaimedCommand, payload: Any, *, store: ResultStore, shape: Shape = "plain", label: str = ""
 ) -> tuple[Ref, ResultRow]:
     """Return the reference and the index row of a result of `command` that is now durable or rides in the row.
 
@@ -46,7 +32,7 @@ async def persist_before_emit(
         raise TooLarge(f"result: expected at most {PAYLOAD_BYTES_MAX} bytes of JSON, found {size}")
     digest = hashlib.sha256(body).hexdigest()
     inline = size <= PAYLOAD_INLINE_BYTES_MAX
-    stored = Stored(tier="db", uri="")
+    stored = Stored(tier="db", uri="", bytes=size, sha256=digest)
     if not inline:
         stored = await store.put(command.execution_id, label or command.step, body, sha256=digest)
     metrics.observe("noetl_result_bytes", size, tier=stored.tier)
@@ -86,7 +72,7 @@ async def persist_before_emit(
 
 
 async def persist_variables(
-    command: ClaimedCommand, variables: dict[str, Any], *, store: Store
+    command: ClaimedCommand, variables: dict[str, Any], *, store: ResultStore
 ) -> tuple[dict[str, Any], list[ResultRow]]:
     """Return ({name: Value}, rows) of what a command sets in the execution's `ctx`.
 
@@ -106,7 +92,9 @@ async def persist_variables(
             values[name] = msgspec.to_builtins(Value(ref=ref))
             rows.append(row)
     if len(encoded(values)) > CONTEXT_BYTES_MAX:
-        raise TooLarge(f"set: expected names and references of at most {CONTEXT_BYTES_MAX} bytes, found {len(values)} names")
+        raise TooLarge(
+            f"set: expected names and references of at most {CONTEXT_BYTES_MAX} bytes, found {len(values)} names"
+        )
     return values, rows
 
 

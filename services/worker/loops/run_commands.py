@@ -5,11 +5,11 @@ import time
 from noetl_common import metrics
 from noetl_common.core.commands import CommandContext
 from noetl_common.log import get_logger
+from noetl_common.store.results import ResultStore
 from noetl_common.wire import ClaimedCommand, Report
 from services.worker.api import Api
 from services.worker.desk import Desk
 from services.worker.perform import Scopes, failure, perform
-from services.worker.persist import Store
 from services.worker.pipeline import Machine
 
 log = get_logger(__name__)
@@ -20,14 +20,19 @@ CLAIM_MAX = 256
 class Shop:
     """What performing a command takes, beside the command."""
 
-    def __init__(self, machine: Machine, store: Store, *, worker_id: str) -> None:
+    def __init__(self, machine: Machine, store: ResultStore, *, worker_id: str) -> None:
         self.machine = machine
         self.store = store
         self.scopes = Scopes(machine, worker_id=worker_id)
 
 
 async def run_commands_once(desk: Desk, api: Api, shop: Shop, *, pool: str, wait_s: float) -> int:
-    """Claim once and start what came; return how many. 0 when nothing waits or every slot is taken."""
+    """Claim once and start what came; return how many. 0 when nothing waits or every slot is taken.
+
+    Errors: those of the API; and a bug that ended a command, so that it ends this process.
+    """
+    if desk.bug is not None:
+        raise desk.bug
     free = desk.free_slots()
     desk.measure()
     if free == 0:

@@ -129,9 +129,12 @@ def _run_code(task: dict[str, Any], codes: Codes, filename: str) -> tuple[bool, 
     returned = names["__noetl_body__"]() if wrapped else None
     if returned is not None:
         return True, returned
-    if "result" in names and not ("result" in inputs and names["result"] is inputs["result"] and has_main):
-        if names["result"] is not None or not has_main:
-            return True, names["result"]
+    # With a main, a `result` counts only if the code has set it: not None, and not merely an input of that name.
+    # With a main, a `result` counts only if the code has set it: not None, and not merely the input of that name.
+    found = names.get("result")
+    is_set = "result" in names and not (has_main and (found is None or found is inputs.get("result")))
+    if is_set:
+        return True, found
     if has_main and callable(names.get("main")):
         return True, _call_main(names["main"], inputs, given)
     return wrapped, None
@@ -162,7 +165,7 @@ def _returns(node: ast.AST) -> bool:
 class _PlainAssignments(ast.NodeTransformer):
     """`x: int = 1` becomes `x = 1`: a global name may not be annotated inside a function."""
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802, D102
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is None:
             return ast.copy_location(ast.Pass(), node)
         return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
