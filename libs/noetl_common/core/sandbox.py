@@ -10,9 +10,9 @@ from typing import Any
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import ChainableUndefined, Context, LoopContext, missing
+from jinja2.runtime import ChainableUndefined, Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace, pass_context
+from jinja2.utils import Namespace, missing, pass_context
 from jinja2.visitor import NodeTransformer
 
 from noetl_common.core.filters import FILTERS, PREDICATES, text_of
@@ -41,14 +41,48 @@ REFUSED = (
 )
 _METHODS = {
     str: frozenset(
-        "lower upper strip lstrip rstrip split rsplit splitlines startswith endswith replace find rfind index count "
-        "title capitalize casefold swapcase isdigit isalpha isalnum isnumeric isspace islower isupper join partition "
-        "rpartition zfill center ljust rjust removeprefix removesuffix".split()
+        [
+            "lower",
+            "upper",
+            "strip",
+            "lstrip",
+            "rstrip",
+            "split",
+            "rsplit",
+            "splitlines",
+            "startswith",
+            "endswith",
+            "replace",
+            "find",
+            "rfind",
+            "index",
+            "count",
+            "title",
+            "capitalize",
+            "casefold",
+            "swapcase",
+            "isdigit",
+            "isalpha",
+            "isalnum",
+            "isnumeric",
+            "isspace",
+            "islower",
+            "isupper",
+            "join",
+            "partition",
+            "rpartition",
+            "zfill",
+            "center",
+            "ljust",
+            "rjust",
+            "removeprefix",
+            "removesuffix",
+        ]
     ),
-    dict: frozenset("get keys values items".split()),
-    list: frozenset("index count copy".split()),
-    tuple: frozenset("index count".split()),
-    int: frozenset("bit_length is_integer".split()),
+    dict: frozenset(["get", "keys", "values", "items"]),
+    list: frozenset(["index", "count", "copy"]),
+    tuple: frozenset(["index", "count"]),
+    int: frozenset(["bit_length", "is_integer"]),
     float: frozenset(("is_integer",)),
 }
 _TEMPLATE_OBJECTS = (LoopContext, Namespace)  # what the grammar itself hands to templates
@@ -143,7 +177,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 return super().getattr(subject, name)
         return obj[name] if isinstance(obj, ChainableUndefined) else self.undefined(name=name)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method or function, with what it may make bounded before and after."""
         values = [unwrapped(value) for value in args]
         if isinstance(__obj, types.BuiltinMethodType):
@@ -207,7 +241,7 @@ class _Bounding(NodeTransformer):
         return _filtered(node, "_weighed") if self._keeps else node
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+def _filtered(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
@@ -255,7 +289,7 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     return bounded
 
 
-def _seeing(test: Callable[..., Any]) -> Callable[..., Any]:
+def _seeing(test: Any) -> Callable[..., Any]:
     def seeing(*args: Any) -> Any:
         return test(*(unwrapped(arg) for arg in args))
 

@@ -109,11 +109,11 @@ class _Compiled:
             tree.set_lineno(1)
             tree.set_environment(SANDBOX)
         template = SANDBOX.from_string(SANDBOX.bounded(tree))
-        self.root: Callable[[ScopeContext], Iterator[str]] = template.root_render_func  # type: ignore[assignment]
+        self.root: Callable[[ScopeContext], Iterator[str]] = template.root_render_func
 
     def context(self, scope: Scope) -> ScopeContext:
         """Return a fresh context over the scope."""
-        context = ScopeContext(SANDBOX, SANDBOX.globals, None, {})  # type: ignore[arg-type]
+        context = ScopeContext(SANDBOX, SANDBOX.globals, None, {})
         context.scope = scope
         return context
 
