@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from noetl_cli.embedded.server import end, spawn
+from noetl_common.errors import ConfigError
 
 # Started in this order, stopped in the reverse: what others depend on goes last.
 START_ORDER = ("all", "meta", "compute", "ingest", "worker")
@@ -20,6 +21,8 @@ RESTART_PAUSE_MAX_S = 5.0
 STEADY_S = 30.0
 # What the command itself reads; a role would report it as unknown.
 OWN_VARIABLES = frozenset({"NOETL_HOME", "NOETL_SERVER_URL", "NOETL_PORT", "PORT"})
+# Given to the roles as plain values, whichever way they came.
+URL_FILES = frozenset({"DATABASE_URL_FILE", "NATS_URL_FILE"})
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,4 +111,15 @@ def stop_in_order(children: list[Child]) -> None:
 
 def base_environ() -> dict[str, str]:
     """Return this process's environment without what only the command reads."""
-    return {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
+    return {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES | URL_FILES}
+
+
+def given_url(name: str) -> str:
+    """Return the URL in the variable `name`, or in the file that `<name>_FILE` names; empty when neither is set."""
+    file = os.environ.get(f"{name}_FILE", "")
+    if os.environ.get(name) or not file:
+        return os.environ.get(name, "")
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise ConfigError(f"{name}_FILE: expected a readable file, found: {exc}") from exc

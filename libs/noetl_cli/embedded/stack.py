@@ -1,5 +1,6 @@
 """The stack on a laptop: Postgres, NATS and every role under one state directory, on loopback."""
 
+import base64
 import http.client
 import os
 import secrets
@@ -13,7 +14,7 @@ import msgspec
 from noetl_cli.embedded.databases import PLAYBOOK_CREDENTIAL, ensure_playbook_database
 from noetl_cli.embedded.nats import start_nats
 from noetl_cli.embedded.postgres import start_postgres
-from noetl_cli.embedded.roles import START_ORDER, Child, Role, base_environ, stop_in_order
+from noetl_cli.embedded.roles import START_ORDER, Child, Role, base_environ, given_url, stop_in_order
 from noetl_cli.embedded.server import LOOPBACK, Server, free_port, log_tail
 from noetl_cli.state_dir import Running, RunningRole, StateDir
 from noetl_common.errors import DependencyMissing, Invalid
@@ -62,7 +63,7 @@ class Stack:
             "NATS_URL": nats_url,
             "NOETL_HOST": LOOPBACK,
             "NOETL_STORE_DIR": str(self.state.path / "results"),
-            "NOETL_ENCRYPTION_KEY_FILE": str(_kept_key(self.state.path)),
+            **self._key_setting(),
             **self.plan.settings,
         }
         begun = time.monotonic()
@@ -101,18 +102,25 @@ class Stack:
         """Start what the environment does not give; return both URLs and the playbooks' credential."""
         begun = time.monotonic()
         credential: dict[str, Any] = {}
-        database_url = os.environ.get("DATABASE_URL", "")
+        database_url = given_url("DATABASE_URL")
         if not database_url:
             postgres = start_postgres(self.state.path)
             self.servers.append(postgres)
             database_url = postgres.url
             credential = ensure_playbook_database(postgres.url, postgres.home)
-        nats_url = os.environ.get("NATS_URL", "")
+        nats_url = given_url("NATS_URL")
         if not nats_url:
             self.servers.append(start_nats(self.state.path))
             nats_url = self.servers[-1].url
         self.timings_s["servers"] = time.monotonic() - begun
         return database_url, nats_url, credential
+
+    def _key_setting(self) -> dict[str, str]:
+        """Return what names the key that seals credentials: nothing when the user named one."""
+        name = "NOETL_ENCRYPTION_KEY"
+        if os.environ.get(name) or os.environ.get(f"{name}_FILE"):
+            return {}
+        return {f"{name}_FILE": str(_kept_key(self.state.path))}
 
     def _wait_until_ready(self) -> None:
         """Return once every role that listens on a known port says it is ready."""
@@ -206,7 +214,7 @@ def _kept_key(state_path: Path) -> Path:
         partial = path.with_suffix(".new")
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(secrets.token_hex(32))
+            file.write(base64.b64encode(secrets.token_bytes(32)).decode())
         partial.replace(path)
     return path
 
