@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -13,8 +13,6 @@ from noetl_common.process import Service, serve
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
-
-T = TypeVar("T")
 
 
 class Running(msgspec.Struct):
@@ -43,7 +41,8 @@ async def start_service(service: Service) -> AsyncIterator[Running]:
     address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(service, stop, started=lambda host, port: address.set_result((host, port))))
     try:
-        await asyncio.wait({task, address}, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        waiting: set[asyncio.Future[Any]] = {task, address}
+        await asyncio.wait(waiting, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if not address.done():
             await asyncio.wait_for(task, 1.0)
         host, port = address.result()
@@ -53,9 +52,7 @@ async def start_service(service: Service) -> AsyncIterator[Running]:
         await asyncio.wait_for(task, STOP_TIMEOUT_S)
 
 
-async def wait_until(
-    condition: Callable[[], T | Awaitable[T]], *, timeout_s: float = 10.0, what: str = "the condition"
-) -> T:
+async def wait_until(condition: Callable[[], Any], *, timeout_s: float = 10.0, what: str = "the condition") -> Any:
     """Ask `condition` (plain or async) again until it returns something true; return that.
 
     Errors: AssertionError after `timeout_s`, naming `what` and the last answer.
@@ -65,7 +62,7 @@ async def wait_until(
         answer = condition()
         value: Any = await answer if inspect.isawaitable(answer) else answer
         if value:
-            return value  # type: ignore[no-any-return]
+            return value
         if asyncio.get_running_loop().time() > deadline:
             raise AssertionError(f"{what} did not hold within {timeout_s:.0f} s; last answer: {value!r}")
         await asyncio.sleep(POLL_S)

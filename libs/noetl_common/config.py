@@ -6,7 +6,7 @@ import os
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -38,6 +38,17 @@ def env(name: str, *, doc: str, unit: str = "", secret: bool = False) -> Setting
 DatabaseUrl = Annotated[str, env("DATABASE_URL", doc="Postgres, as postgresql://user:password@host/name.", secret=True)]
 
 
+class _Field(NamedTuple):
+    """One field that has a variable; `kind` is its bare type, `limits` what else its annotation demands."""
+
+    name: str
+    setting: Setting
+    kind: Any
+    limits: msgspec.Meta | None
+    required: bool
+    default: Any
+
+
 class Common(msgspec.Struct, frozen=True, kw_only=True):
     """What every role can be told. A role without Postgres declares `database_url: DatabaseUrl = ""` again."""
 
@@ -62,13 +73,14 @@ def load(kind: type[T], environ: Mapping[str, str] | None = None) -> T:
     """
     given = os.environ if environ is None else environ
     values: dict[str, Any] = {}
-    for field, setting, wanted in _settings(kind):
+    for field in _fields(kind):
+        setting = field.setting
         text = _text(setting, given)
         if text:
-            values[field.name] = _parsed(text, setting, wanted)
+            values[field.name] = _parsed(text, field)
         elif field.required:
             ways = f"{setting.name} or {setting.name}_FILE" if setting.secret else setting.name
-            raise ConfigError(f"{ways}: expected {_expected(setting, wanted)}, found nothing ({setting.doc})")
+            raise ConfigError(f"{ways}: expected {_expected(field, field.kind)}, found nothing ({setting.doc})")
     return kind(**values)
 
 
@@ -93,7 +105,7 @@ def known_names(*kinds: type[msgspec.Struct]) -> frozenset[str]:
     """Return every variable that these configurations read, `_FILE` forms included."""
     names: set[str] = set()
     for kind in kinds:
-        for _field, setting, _wanted in _settings(kind):
+        for setting in (field.setting for field in _fields(kind)):
             names |= {setting.name, f"{setting.name}_FILE"} if setting.secret else {setting.name}
     return frozenset(names)
 
@@ -101,9 +113,9 @@ def known_names(*kinds: type[msgspec.Struct]) -> frozenset[str]:
 def redacted(config: msgspec.Struct) -> dict[str, Any]:
     """Return the settings by variable name, secret ones as *** (or empty when not set)."""
     shown: dict[str, Any] = {}
-    for field, setting, _wanted in _settings(type(config)):
+    for field in _fields(type(config)):
         value = getattr(config, field.name)
-        shown[setting.name] = ("***" if value else "") if setting.secret else value
+        shown[field.setting.name] = ("***" if value else "") if field.setting.secret else value
     return shown
 
 
@@ -112,26 +124,30 @@ def render_env_example(*kinds: type[msgspec.Struct]) -> str:
     lines = ["# Every setting, with its default. Empty means not set. Secrets also have a <NAME>_FILE form."]
     seen: set[str] = set()
     for kind in kinds:
-        for field, setting, wanted in _settings(kind):
+        for field in _fields(kind):
+            setting = field.setting
             if setting.name in seen:
                 continue
             seen.add(setting.name)
             unit = f" Unit: {UNITS.get(setting.unit, setting.unit)}." if setting.unit else ""
             need = " Required." if field.required else ""
-            choices = f" One of: {', '.join(map(str, get_args(wanted)))}." if get_origin(wanted) is Literal else ""
+            choices = (
+                f" One of: {', '.join(map(str, get_args(field.kind)))}." if get_origin(field.kind) is Literal else ""
+            )
             default = "" if setting.secret or field.required else _shown(field.default)
             lines += ["", f"# {setting.doc}{unit}{choices}{need}", f"{setting.name}={default}"]
     return "\n".join(lines) + "\n"
 
 
-def _settings(kind: type[msgspec.Struct]) -> Iterator[tuple[msgspec.structs.FieldInfo, Setting, Any]]:
-    """Yield each field that has a variable: its description, its mark, its bare type."""
+def _fields(kind: type[msgspec.Struct]) -> Iterator[_Field]:
     hints = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
-        hint = hints[field.name]
-        marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Setting)]
-        if marks:
-            yield field, marks[0], get_args(hint)[0]
+        marks = getattr(hints[field.name], "__metadata__", ())
+        setting = next((mark for mark in marks if isinstance(mark, Setting)), None)
+        limits = next((mark for mark in marks if isinstance(mark, msgspec.Meta)), None)
+        if setting is not None:
+            bare = get_args(hints[field.name])[0]
+            yield _Field(field.name, setting, bare, limits, required=field.required, default=field.default)
 
 
 def _text(setting: Setting, given: Mapping[str, str]) -> str:
@@ -147,31 +163,42 @@ def _text(setting: Setting, given: Mapping[str, str]) -> str:
         raise ConfigError(f"{setting.name}_FILE: expected a readable text file, found {path!r}: {exc}") from exc
 
 
-def _parsed(text: str, setting: Setting, wanted: Any) -> Any:
+def _parsed(text: str, field: _Field) -> Any:
     """Return `text` as the field's type; a tuple is written with commas."""
     value: Any = text
-    if get_origin(wanted) is tuple:
+    if get_origin(field.kind) is tuple:
         value = [part.strip() for part in text.split(",") if part.strip()]
+    wanted = field.kind if field.limits is None else Annotated[field.kind, field.limits]
     try:
         parsed = msgspec.convert(value, wanted, strict=False)
     except msgspec.ValidationError:
         parsed = None
     if parsed is None or (isinstance(parsed, float) and not math.isfinite(parsed)):
-        found = "something else" if setting.secret else repr(text)
-        raise ConfigError(f"{setting.name}: expected {_expected(setting, wanted)}, found {found}")
+        found = "something else" if field.setting.secret else repr(text)
+        raise ConfigError(f"{field.setting.name}: expected {_expected(field, field.kind)}, found {found}")
     return parsed
 
 
-def _expected(setting: Setting, wanted: Any) -> str:
-    of = f" of {UNITS.get(setting.unit, setting.unit)}" if setting.unit else ""
-    if get_origin(wanted) is Literal:
-        return "one of " + ", ".join(map(str, get_args(wanted)))
-    if get_origin(wanted) is tuple:
+def _expected(field: _Field, kind: Any) -> str:
+    """Return in words what may stand in the variable."""
+    unit = field.setting.unit
+    of = f" of {UNITS.get(unit, unit)}" if unit else ""
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
         return "values separated by commas"
-    if isinstance(wanted, types.UnionType):
-        return " or ".join(_expected(setting, part) for part in get_args(wanted) if part is not type(None))
+    if isinstance(kind, types.UnionType):
+        return " or ".join(_expected(field, part) for part in get_args(kind) if part is not type(None))
     names = {bool: "true or false", int: f"a whole number{of}", float: f"a number{of}", str: "a text"}
-    return names.get(wanted, str(wanted))
+    return names.get(kind, str(kind)) + _range(field.limits)
+
+
+def _range(limits: msgspec.Meta | None) -> str:
+    if limits is None:
+        return ""
+    words = {"ge": "from", "gt": "over", "le": "to", "lt": "under"}
+    bounds = [f" {word} {getattr(limits, name)}" for name, word in words.items() if getattr(limits, name) is not None]
+    return "".join(bounds) + (f" matching {limits.pattern}" if limits.pattern is not None else "")
 
 
 def _shown(default: Any) -> str:

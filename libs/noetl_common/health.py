@@ -6,11 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, Scope
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from noetl_common import metrics
 from noetl_common.log import get_logger
@@ -27,11 +27,12 @@ log = get_logger(__name__)
 class Health:
     """An ASGI application: health routes first, everything else goes to `inner`."""
 
-    def __init__(self, name: str, *, checks: Mapping[str, Check], inner: ASGIFramework | None) -> None:
+    def __init__(self, name: str, *, checks: Mapping[str, Check], inner: ASGIApp | None) -> None:
         self.stopping = False
         self._name = name
         self._checks = checks
         self._started = False
+        self._answering: set[asyncio.Task[Any]] = set()
         self._failing: dict[str, str] = {}
         self._ticked_s = time.monotonic()
         routes = {
@@ -43,13 +44,27 @@ class Health:
             "/version": self._version,
         }
         self._paths = frozenset(routes)
-        self._own: Any = Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in routes.items()])
-        self._inner: Any = inner if inner is not None else self._own
+        self._own: ASGIApp = Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in routes.items()])
+        self._inner: ASGIApp = inner if inner is not None else self._own
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or hand it on."""
-        mine = scope["type"] == "http" and scope["path"] in self._paths
-        await (self._own if mine else self._inner)(scope, receive, send)
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            await (self._own if scope["path"] in self._paths else self._inner)(scope, receive, send)
+        finally:
+            self._answering.discard(task)
+
+    def cut_off(self) -> int:
+        """Cancel the requests that are still being answered; return how many."""
+        for task in self._answering:
+            task.cancel()
+        return len(self._answering)
 
     async def watch(self) -> None:
         """Note for ever that the event loop turns; /livez looks at how long ago."""

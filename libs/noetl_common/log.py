@@ -79,9 +79,8 @@ def configure(
 ) -> None:
     """Send every log line of the process to `stream` (standard output) in one shape. Calling again replaces it."""
     _process.update(service=role, instance=instance)
+    unconfigure()
     root = logging.getLogger()
-    for old in [h for h in root.handlers if isinstance(h, _Handler)]:
-        root.removeHandler(old)
     handler = _Handler(stream or sys.stdout)
     handler.setFormatter(JsonFormatter() if fmt == "json" else TextFormatter())
     root.addHandler(handler)
@@ -89,6 +88,14 @@ def configure(
     # Libraries talk about each request and each reconnect; we say what matters ourselves.
     for noisy in ("httpx", "httpcore", "nats", "asyncio", "urllib3", "hypercorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def unconfigure() -> None:
+    """Undo `configure`: nothing is written to its stream any more."""
+    root = logging.getLogger()
+    for old in [h for h in root.handlers if isinstance(h, _Handler)]:
+        root.removeHandler(old)
+        old.close()
 
 
 @contextmanager
@@ -109,8 +116,10 @@ def redact(value: str) -> None:
 
 def scrubbed(value: Any, *, depth: int = 0) -> Any:
     """Return `value` in JSON types with secret keys and registered values hidden, and long texts cut."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | float):
         return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)  # JSON readers stop there, and so does our encoder
     if depth > DEPTH_MAX:
         return "..."
     if isinstance(value, Mapping):
@@ -170,6 +179,9 @@ def _is_secret(key: str) -> bool:
 
 
 def _clean(text: str) -> str:
+    """Return a text that can be written: no registered secret, no lone surrogate, not too long."""
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
     for secret in _secrets:
         if secret in text:
             text = text.replace(secret, HIDDEN)

@@ -4,14 +4,15 @@ import asyncio
 import logging
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import hypercorn.asyncio
 import hypercorn.config
 import msgspec
 import uvloop
 from hypercorn.typing import ASGIFramework
+from starlette.types import ASGIApp
 
 from noetl_common import log as logs
 from noetl_common.errors import ConfigError, DependencyMissing, Unavailable
@@ -20,6 +21,7 @@ from noetl_common.loop import Loop, run_loop
 
 STOP_LOOPS_S = 10.0
 STOP_CALLBACK_S = 10.0
+STOP_REQUESTS_S = 2.0
 STOP_HTTP_S = 5.0
 BACKLOG = 1024
 
@@ -34,7 +36,7 @@ class Service(msgspec.Struct, kw_only=True):
     name: str
     loops: list[Loop] = []
     checks: dict[str, Callable[[], Awaitable[None]]] = {}
-    asgi: ASGIFramework | None = None
+    asgi: ASGIApp | None = None
     host: str = "127.0.0.1"
     port: int = 0
     on_stop: list[Callable[[], Awaitable[None]]] = []
@@ -72,7 +74,7 @@ async def serve(service: Service, stop: asyncio.Event, *, started: Callable[[str
             closing.set()
             for task in (*loops, stopping, ticking):
                 task.cancel()
-            await _end_http(http)
+            await _end_http(http, health)
             await asyncio.gather(*loops, stopping, ticking, return_exceptions=True)
         log.info("service.stopped")
         _raise_first([*loops, http])
@@ -142,9 +144,10 @@ async def _http(app: Health, listening: socket.socket, closing: asyncio.Event) -
     config.backlog = BACKLOG
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
-    config.graceful_timeout = STOP_HTTP_S / 2
+    config.graceful_timeout = STOP_HTTP_S
     config.include_server_header = False
-    await hypercorn.asyncio.serve(app, config, shutdown_trigger=closing.wait)
+    # Two spellings of one protocol: hypercorn's types are narrower than Starlette's.
+    await hypercorn.asyncio.serve(cast(ASGIFramework, app), config, shutdown_trigger=closing.wait)
 
 
 async def _end_loops(loops: list[asyncio.Task[None]]) -> None:
@@ -169,11 +172,14 @@ async def _call_all(callbacks: list[Callable[[], Awaitable[None]]]) -> None:
             log.exception("service.stop_callback_failed")
 
 
-async def _end_http(http: asyncio.Task[None]) -> None:
-    started = time.monotonic()
-    await asyncio.wait({http}, timeout=STOP_HTTP_S)
+async def _end_http(http: asyncio.Task[None], health: Health) -> None:
+    """Wait until every request is answered; cut off those that take too long, and then the server itself."""
+    await asyncio.wait({http}, timeout=STOP_REQUESTS_S)
     if not http.done():
-        log.warning("service.http_cut_off", after_s=round(time.monotonic() - started, 1))
+        log.warning("service.requests_cut_off", requests=health.cut_off(), after_s=STOP_REQUESTS_S)
+        await asyncio.wait({http}, timeout=STOP_HTTP_S)
+    if not http.done():
+        log.warning("service.http_cut_off", after_s=STOP_HTTP_S)
         http.cancel()
         await asyncio.wait({http}, timeout=1.0)
 
