@@ -53,7 +53,7 @@ bench-fanout: install ## Measure a parallel loop of ITEMS=10000 no-op items; end
 	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS)
 
 .PHONY: env-example
-env-example: install ## Write .env.example and docs/CONFIG.md from the config Structs
+env-example: install ## Write .env.example, docs/CONFIG.md and the table of docs/LIMITS.md from the code
 	@$(BIN)/python -m noetl_cli.reference
 
 .PHONY: schema

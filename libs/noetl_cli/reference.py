@@ -1,10 +1,11 @@
-"""Write the pages that are made from the settings: `.env.example` and docs/CONFIG.md (`make env-example`)."""
+"""Write the pages that are made from the code: `.env.example`, docs/CONFIG.md, docs/LIMITS.md (`make env-example`)."""
 
 import importlib
 from pathlib import Path
 
 import msgspec
 
+from noetl_cli import limits_page
 from noetl_common.config import render_env_example
 
 ROLES = ("ingest", "meta", "compute", "worker")
@@ -59,8 +60,8 @@ def entries(kind: type[msgspec.Struct]) -> list[Entry]:
     return found
 
 
-def pages() -> dict[str, str]:
-    """Return {path from the repository's root: text} of every generated page."""
+def pages(root: Path) -> dict[str, str]:
+    """Return {path from the repository's root: text} of every page that is made from the code."""
     kinds = {role: config_of(role) for role in ROLES} | {"all roles in one process": everything_config()}
     sections = [INTRODUCTION.strip()]
     for role, kind in kinds.items():
@@ -69,6 +70,7 @@ def pages() -> dict[str, str]:
     return {
         ".env.example": render_env_example(*kinds.values()) + COMPOSE,
         "docs/CONFIG.md": "\n\n".join(sections) + "\n",
+        limits_page.PATH: limits_page.page(root),
     }
 
 
@@ -78,7 +80,7 @@ def _code(text: str) -> str:
 
 def main() -> None:
     """Write every page below the working directory, which is the repository's root."""
-    for path, text in pages().items():
+    for path, text in pages(Path.cwd()).items():
         Path(path).write_text(text, encoding="utf-8")
         print(f"wrote {path}")
 
