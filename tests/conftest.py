@@ -7,7 +7,13 @@ import pytest
 
 from noetl_cli.embedded.server import Server
 from noetl_common.db import Pool, open_pool
-from tests.servers import Postgres, clone, create_empty, drop, nats_server, shared_postgres
+from tests.servers import Postgres, clone, create_empty, drop, end_with_parent, nats_server, shared_postgres
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tie an xdist worker to its controller, so that a killed run leaves no server behind."""
+    if hasattr(config, "workerinput"):
+        end_with_parent()
 
 
 @pytest.fixture(scope="session")

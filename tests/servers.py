@@ -1,15 +1,19 @@
 """The real servers tests use: one Postgres for all workers of a run, and a NATS each."""
 
 import asyncio
+import ctypes
 import fcntl
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -28,6 +32,7 @@ PARTITION_WIDTH_HOURS = 168
 TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "300", "shared_buffers": "64MB"}
 FOLDER_PREFIX = "noetl-test-"
 USERS_WAIT_S = 120.0
+PR_SET_PDEATHSIG = 1
 
 
 class Postgres(msgspec.Struct, frozen=True):
@@ -35,6 +40,12 @@ class Postgres(msgspec.Struct, frozen=True):
 
     url: str
     template: str
+
+
+def end_with_parent() -> None:
+    """Make the kernel end this xdist worker when its controller is gone; its servers then end with it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 @contextmanager
@@ -86,7 +97,7 @@ def drop(server: Postgres, url: str) -> None:
 @contextmanager
 def nats_server(*, port: int | None = None) -> Iterator[Server]:
     """Run a NATS server of one's own, with JetStream, in a folder that is removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{os.getpid()}-") as folder:
         server = start_nats(Path(folder), port=port)
         try:
             yield server
@@ -183,7 +194,4 @@ def _sweep() -> None:
 
 def _database(url: str, name: str) -> str:
     """Return `url` with another database."""
-    parts = psycopg.conninfo.conninfo_to_dict(url)
-    host, port = parts.get("host", "127.0.0.1"), parts.get("port", "5432")
-    user, password = parts.get("user", ""), parts.get("password", "")
-    return f"postgresql://{user}{':' + str(password) if password else ''}@{host}:{port}/{name}"
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
