@@ -1,0 +1,1 @@
+"""Playbooks to read and to run; each is also a test."""
