@@ -69,26 +69,29 @@ class Api:
         found: list[Answer] = answer if isinstance(answer, list) else answer["items"]
         return found
 
-    def execution(self, execution_id: str, *, wait_for: int = 0) -> Answer:
-        """Return one run as projected; `wait_for` an event id, so that what the caller has seen is in it."""
-        given = {"include_events": "false", "wait_for": wait_for or None}
-        return dict(self._get(f"/api/executions/{quote(execution_id)}", given))
+    def execution(self, execution_id: str) -> Answer:
+        """Return one run as projected, without its events."""
+        return dict(self._get(f"/api/executions/{quote(execution_id)}", {"include_events": "false"}))
 
     def status(self, execution_id: str) -> Answer:
         """Return where a run stands."""
         return dict(self._get(f"/api/executions/{quote(execution_id)}/status", {}))
 
     def events_after(
-        self, execution_id: str, since: int, *, pages_max: int = 20, kind: str | None = None
+        self, execution_id: str, since: int, *, pages_max: int, kind: str | None = None
     ) -> Iterator[Answer]:
         """Yield the events of a run after `since`, oldest first, page by page; `kind` one type only."""
         for _ in range(pages_max):
             given = {"since_event_id": since or None, "page_size": EVENTS_PAGE_MAX, "event_type": kind}
-            events = self._get(f"/api/executions/{quote(execution_id)}/events", given)["events"]
-            yield from events
-            if len(events) < EVENTS_PAGE_MAX:
+            page = self._get(f"/api/executions/{quote(execution_id)}/events", given)
+            yield from page["events"]
+            if not page["pagination"]["has_next"]:
                 return
-            since = max(int(event["event_id"]) for event in events)
+            since = int(page["pagination"]["last_event_id"])
+
+    def resolve(self, ref: str) -> Any:
+        """Return the payload that a reference names."""
+        return self._get("/api/result/resolve", {"ref": ref})
 
     def trace(self, execution_id: str, step: str) -> Answer:
         """Return the chain of results behind a step."""

@@ -10,14 +10,15 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from noetl_cli.api import Api
 from noetl_cli.output import say
-from noetl_cli.run_view import RunView, StepView
+from noetl_cli.run_view import RunView, StepView, view_of
 from noetl_cli.target import Tend
-from noetl_common.errors import NotFound, Unavailable
+from noetl_common.errors import Unavailable
 
 PAUSE_MIN_S = 0.05
 PAUSE_MAX_S = 0.5
 SILENCE_MAX_S = 120.0
 LINE_EVERY_S = 2.0
+EXIT_INTERRUPTED = 130
 CANCEL_REASON = "cancelled from the command line"
 
 
@@ -41,40 +42,39 @@ def follow(api: Api, execution_id: str, *, tend: Tend) -> RunView:
 
     Errors: Unavailable when the server stays silent for SILENCE_MAX_S.
     """
-    view = RunView()
     say(f"execution {execution_id}")
     while True:
         display = Bars() if sys.stderr.isatty() else Lines()
         try:
             with display:
-                watch(api, execution_id, view, display=display, tend=tend)
-            return view
+                return watch(api, execution_id, display=display, tend=tend)
         except KeyboardInterrupt:
             if not wants_cancel(execution_id):
                 say(f"left execution {execution_id} to itself: noetl status {execution_id}")
-                raise
+                sys.exit(EXIT_INTERRUPTED)
             say(str(api.cancel(execution_id, CANCEL_REASON).get("status", "cancel requested")))
 
 
-def watch(api: Api, execution_id: str, view: RunView, *, display: Display, tend: Tend) -> None:
-    """Take events into `view` and show it until the run has ended; slower while nothing happens."""
+def watch(api: Api, execution_id: str, *, display: Display, tend: Tend) -> RunView:
+    """Show the run until it has ended, looking less often while nothing changes; return its last state."""
+    view = RunView()
     pause_s = PAUSE_MIN_S
     heard_s = time.monotonic()
-    while view.status == "RUNNING":
+    while True:
         tend()
-        before = view.last_event_id
+        before = view
         try:
-            for event in api.events_after(execution_id, view.last_event_id):
-                view.apply(event)
+            view = view_of(api.status(execution_id))
             heard_s = time.monotonic()
-        except (Unavailable, NotFound):
+        except Unavailable:
             # A server that is being restarted answers again; only a long silence is an end.
             if time.monotonic() - heard_s > SILENCE_MAX_S:
                 raise
         display.show(view)
-        if view.status == "RUNNING":
-            pause_s = PAUSE_MIN_S if view.last_event_id > before else min(pause_s * 1.5, PAUSE_MAX_S)
-            time.sleep(pause_s)
+        if view.is_over:
+            return view
+        pause_s = PAUSE_MIN_S if view != before else min(pause_s * 1.5, PAUSE_MAX_S)
+        time.sleep(pause_s)
 
 
 def wants_cancel(execution_id: str) -> bool:
@@ -115,13 +115,13 @@ class Bars:
 
     def show(self, view: RunView) -> None:
         """Bring every step's line up to date."""
-        for step in view.steps.values():
+        for step in view.steps:
             if step.name not in self._tasks:
                 self._tasks[step.name] = self._progress.add_task(
                     step.name, total=None, count="", rate="", status=step.status
                 )
             task = self._tasks[step.name]
-            ended = step.status != "RUNNING"
+            ended = step.is_over
             total = max(step.items, 1) if step.is_loop else (1 if ended else None)
             done = (step.done + step.failed) if step.is_loop and step.items else int(ended)
             self._progress.update(
@@ -149,7 +149,7 @@ class Lines:
 
     def show(self, view: RunView) -> None:
         """Say what is new."""
-        for step in view.steps.values():
+        for step in view.steps:
             now = (step.status, step.done + step.failed)
             before = self._shown.get(step.name)
             if before == now:

@@ -1,78 +1,79 @@
-"""What `noetl run` shows, folded from events."""
+"""What `noetl run` shows, taken from the status of a run."""
 
 from typing import Any
 
-from noetl_cli.progress import count_of, rate_of
-from noetl_cli.run_view import RunView
+import pytest
+
+from noetl_cli.progress import Bars, Lines, count_of, rate_of
+from noetl_cli.run_view import view_of
+from noetl_cli.verbs.run import rows_of
 
 
-class Story:
-    """Hands events to a view, a second apart."""
-
-    def __init__(self) -> None:
-        self.view = RunView()
-        self.number = 0
-
-    def tell(self, event_type: str, step: str = "", **fields: Any) -> None:
-        self.number += 1
-        time = f"2026-01-01T00:00:{self.number:02d}+00:00"
-        event = {"event_id": str(self.number), "event_type": event_type, "node_name": step, "event_time": time}
-        self.view.apply({**event, **fields})
+def status_of(**steps: dict[str, Any]) -> dict[str, Any]:
+    return {"status": "RUNNING", "progress": {"steps": steps}, "error": None}
 
 
-def test_a_step_that_was_entered_and_left_has_a_duration_and_a_status() -> None:
-    story = Story()
-    story.tell("step.enter", "load")
-    story.tell("command.issued", "load")
-    story.tell("command.completed", "load")
-    story.tell("step.exit", "load", status="COMPLETED")
-    story.tell("playbook.completed")
-    step = story.view.steps["load"]
-    assert (step.status, step.attempts, step.duration_s, story.view.status) == ("COMPLETED", 1, 3.0, "COMPLETED")
-    assert count_of(step) == ""
+FETCH = {
+    "status": "running",
+    "attempts": 2,
+    "started_at": "2026-01-01T00:00:01Z",
+    "ended_at": None,
+    "items": {"total": 4, "done": 2, "failed": 1},
+}
+LOAD = {
+    "status": "completed",
+    "attempts": 1,
+    "started_at": "2026-01-01T00:00:00+00:00",
+    "ended_at": "2026-01-01T00:00:01.500+00:00",
+    "items": None,
+}
+LATER = {"status": "pending", "attempts": 0, "started_at": None, "ended_at": None, "items": None}
 
 
-def test_a_loop_counts_its_items_and_their_failures() -> None:
-    story = Story()
-    story.tell("step.enter", "fetch")
-    story.tell("loop.started", "fetch", result={"status": "ok", "context": {"size": 3}})
-    for index in range(3):
-        story.tell("command.issued", "fetch", iter_index=index)
-    story.tell("command.completed", "fetch", iter_index=0)
-    story.tell("command.failed", "fetch", iter_index=1)
-    step = story.view.steps["fetch"]
-    assert count_of(step) == "2/3 (1 failed)"
-    assert rate_of(step).endswith("/s")
-    story.tell("task.ended", "fetch", iter_index=2, status="RETRYING")
-    story.tell("task.ended", "fetch", iter_index=2, status="COMPLETED")
-    assert (step.done, step.failed) == (2, 1)
+def test_steps_stand_in_the_order_in_which_they_began() -> None:
+    view = view_of(status_of(zeta=LATER, fetch=FETCH, load=LOAD))
+    assert [step.name for step in view.steps] == ["load", "fetch", "zeta"]
+    assert not view.is_over
 
 
-def test_an_event_seen_before_changes_nothing() -> None:
-    story = Story()
-    story.tell("step.enter", "a")
-    story.view.apply({"event_id": 1, "event_type": "step.enter", "node_name": "a"})
-    assert story.view.steps["a"].visits == 1
+def test_a_step_that_was_left_has_a_duration_and_one_that_runs_has_none() -> None:
+    load, fetch = view_of(status_of(load=LOAD, fetch=FETCH)).steps
+    assert (load.duration_s, load.is_over, count_of(load), rate_of(load)) == (1.5, True, "", "")
+    assert (fetch.duration_s, fetch.is_over, fetch.attempts) == (0.0, False, 2)
 
 
-def test_a_derived_claim_moves_no_cursor() -> None:
-    story = Story()
-    story.view.apply({"event_id": 99, "event_type": "command.claimed", "node_name": "a"})
-    assert story.view.last_event_id == 0
+def test_a_loop_shows_its_items_and_their_failures() -> None:
+    [fetch] = view_of(status_of(fetch=FETCH)).steps
+    assert count_of(fetch) == "3/4 (1 failed)"
+    assert rate_of(fetch).endswith("/s")
 
 
-def test_the_end_of_a_run_ends_the_steps_still_running_and_keeps_its_error() -> None:
-    story = Story()
-    story.tell("step.enter", "a")
-    story.tell("playbook.failed", result={"status": "FAILED", "error": {"message": "no"}})
-    assert story.view.status == "FAILED"
-    assert story.view.error == {"message": "no"}
-    assert story.view.steps["a"].status == "ENDED"
+def test_the_summary_has_a_row_a_step() -> None:
+    rows = rows_of(view_of(status_of(load=LOAD, fetch=FETCH)))
+    assert rows[0] == {"step": "load", "attempts": 1, "items": "", "duration_s": 1.5, "status": "COMPLETED"}
+    assert rows[1]["items"] == "2/4"
 
 
-def test_old_spellings_of_event_names_are_understood() -> None:
-    story = Story()
-    story.tell("step_enter", "a")
-    story.tell("execution_cancelled")
-    assert story.view.status == "CANCELLED"
-    assert story.view.steps["a"].status == "CANCELLED"
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
+def test_a_run_with_a_terminal_status_is_over(status: str) -> None:
+    assert view_of({"status": status, "progress": {}, "error": {"message": "x"}}).is_over
+
+
+def test_plain_lines_say_only_what_is_new(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    with lines:
+        lines.show(view_of(status_of(load=LOAD)))
+        lines.show(view_of(status_of(load=LOAD)))
+        lines.show(view_of(status_of(load=LOAD, fetch=FETCH)))
+        lines.show(view_of(status_of(load=LOAD, fetch={**FETCH, "items": {"total": 4, "done": 3, "failed": 1}})))
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "load  COMPLETED"
+    assert said[1].startswith("fetch  RUNNING  3/4 (1 failed)")
+    assert len(said) == 2, "progress of a loop is said now and then, not each time"
+
+
+def test_bars_follow_loops_and_empty_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = {**LOAD, "items": {"total": 0, "done": 0, "failed": 0}}
+    with Bars() as bars:
+        bars.show(view_of(status_of(load=LOAD, fetch=FETCH, empty=empty, later=LATER)))
+    assert "3/4 (1 failed)" in capsys.readouterr().err

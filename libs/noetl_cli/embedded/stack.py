@@ -17,12 +17,14 @@ from noetl_cli.embedded.postgres import start_postgres
 from noetl_cli.embedded.roles import START_ORDER, Child, Role, base_environ, given_url, stop_in_order
 from noetl_cli.embedded.server import LOOPBACK, Server, free_port, log_tail
 from noetl_cli.state_dir import Running, RunningRole, StateDir
-from noetl_common.errors import DependencyMissing, Invalid
+from noetl_common.errors import ConfigError, DependencyMissing, Invalid
 
 DEFAULT_PORT = 8082
 READY_TIMEOUT_S = 60.0
 WORKERS_DEFAULT = 2
 REPLICAS_MAX = 64
+START_RESTARTS_MAX = 2
+EXIT_CONFIG = 3  # what a role ends with when a setting is wrong: trying again changes nothing
 ROLES = ("meta", "ingest", "compute", "worker")
 
 
@@ -129,16 +131,24 @@ class Stack:
         while waiting:
             waiting = [child for child in waiting if not is_ready(child.role.port)]
             for child in self.children:
-                status = child.exit_status()
-                if status is not None and (not self.plan.restart or child.restarts >= 2):
-                    tail = log_tail(child.log_path)
-                    raise DependencyMissing(f"{child.role.name} ended with {status}; its last words:\n{tail}")
+                self._check_alive(child)
             if waiting and time.monotonic() > deadline:
                 names = ", ".join(child.role.name for child in waiting)
                 raise DependencyMissing(f"not ready within {READY_TIMEOUT_S:.0f} s: {names}; see {self.state.log_dir}")
             if waiting:
                 self.tend()
                 time.sleep(0.03)
+
+    def _check_alive(self, child: Child) -> None:
+        """Give up on a role that keeps ending while everything starts. Errors: ConfigError, DependencyMissing."""
+        status = child.exit_status()
+        if status is None:
+            return
+        words = f"{child.role.name} ended with {status}; its last words:\n{log_tail(child.log_path)}"
+        if status == EXIT_CONFIG:
+            raise ConfigError(words)
+        if not self.plan.restart or child.restarts >= START_RESTARTS_MAX:
+            raise DependencyMissing(words)
 
     def _publish(self) -> None:
         """Write who runs now; nothing before the first time everything is ready."""

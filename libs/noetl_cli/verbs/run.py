@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from noetl_cli.api import Api
 
 COLUMNS = ("step", "attempts", "items", "duration_s", "status")
-RESULT_CHARACTERS_MAX = 2000
+# Of the API's answer: what the steps below say better, and what is not in it for this question.
+HIDDEN = frozenset({"progress_detail", "events", "events_included", "events_endpoint", "pagination"})
 
 
 def run(
@@ -38,6 +38,7 @@ def run(
 
     Exit code 0 when it completed, 1 when it failed or was cancelled.
     """
+    output = Format.JSON if as_json else output
     given = payload_of(settings or [], payload)
     file = Path(target)
     text = read_document(file) if file.is_file() else None
@@ -56,16 +57,19 @@ def run(
         from noetl_cli.progress import follow
 
         view = follow(api, execution_id, tend=tend)
-        detail = _settled(api, execution_id, view)
-    show(detail, view, Format.JSON if as_json else output)
+        detail = api.execution(execution_id)
+        if output is Format.JSON:
+            detail["result"] = _result(api, detail.get("result"))
+    show(detail, view, output)
     if view.status != "COMPLETED":
         raise typer.Exit(1)
 
 
 def show(detail: dict[str, Any], view: RunView, output: Format) -> None:
-    """Print how the run ended: one JSON document, or a table of its steps and what it returned."""
+    """Print how the run ended: one JSON document with its result, or a table of its steps."""
     if output is Format.JSON:
-        print_json({**detail, "status": view.status, "steps": rows_of(view)})
+        shown = {key: value for key, value in detail.items() if key not in HIDDEN}
+        print_json({**shown, "status": view.status, "steps": rows_of(view)})
         return
     print_table(COLUMNS, rows_of(view))
     error = detail.get("error") or view.error
@@ -75,7 +79,7 @@ def show(detail: dict[str, Any], view: RunView, output: Format) -> None:
 
 
 def rows_of(view: RunView) -> list[dict[str, Any]]:
-    """Return one row a step: attempts are commands issued, retries and items included."""
+    """Return one row a step."""
     return [
         {
             "step": step.name,
@@ -84,18 +88,15 @@ def rows_of(view: RunView) -> list[dict[str, Any]]:
             "duration_s": round(step.duration_s, 3),
             "status": step.status,
         }
-        for step in view.steps.values()
+        for step in view.steps
     ]
 
 
-def _settled(api: "Api", execution_id: str, view: RunView) -> dict[str, Any]:
-    """Return the run as projected, once the projection has its end: it follows the log within moments."""
-    deadline = time.monotonic() + 10.0
-    detail = api.execution(execution_id, wait_for=view.last_event_id)
-    while detail.get("status") == "RUNNING" and time.monotonic() < deadline:
-        time.sleep(0.05)
-        detail = api.execution(execution_id)
-    return detail
+def _result(api: "Api", reference: Any) -> Any:
+    """Return the payload that a run's result names; the reference itself where it names more than one payload."""
+    if isinstance(reference, dict) and reference.get("ref") and reference.get("shape") != "loop":
+        return api.resolve(str(reference["ref"]))
+    return reference
 
 
 def _end_orderly(number: int, frame: FrameType | None) -> NoReturn:

@@ -35,7 +35,8 @@ def up(
 ) -> None:
     """Start Postgres, NATS and all roles and keep them running until Ctrl-C, SIGTERM or `noetl down`.
 
-    `noetl up --processes 4` runs each role as its own process, four workers among them.
+    `noetl up --processes 4` runs each role as its own process, four workers among them. Playbooks reach a database of
+    their own, `playbook`, with the credential `local_postgres`. DATABASE_URL and NATS_URL name servers to use instead.
     """
     state = StateDir.chosen()
     if detach:
