@@ -205,7 +205,7 @@ CHILD = playbook(
 
 def test_a_child_runs_with_its_input_and_its_result_is_the_steps():
     def tool(command: Any, context: Any, engine: Engine) -> Any:
-        return {"hello": context.workload.v["who"]}
+        return {"hello": context.workload.v.get("who")}
 
     steps = (
         "- step: start\n  tool: {kind: playbook, path: child, input: {who: '{{ name }}'}}\n"
