@@ -1,11 +1,17 @@
 """The metric table: its conventions, and that nothing outside it can be counted."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
 from noetl_common import metrics
 from noetl_common.metrics import METRICS
+
+ROOT = Path(__file__).parents[2]
+VERBS = {"inc": "counter", "observe": "histogram", "gauge": "gauge"}
+SOURCES = [path for folder in ("services", "libs") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -55,3 +61,20 @@ def test_an_unknown_name_label_or_kind_is_a_bug() -> None:
         metrics.inc("noetl_events_ingested_total")
     with pytest.raises(AssertionError, match="is a counter, not a gauge"):
         metrics.gauge("noetl_events_ingested_total", 1, event_type="x")
+
+
+def test_every_call_in_the_code_names_a_metric_of_the_table_with_its_labels() -> None:
+    table = {metric.name: metric for metric in METRICS}
+    wrong = []
+    for path in SOURCES:
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+                continue
+            name, owner = call.args[0], call.func.value
+            if not (isinstance(owner, ast.Name) and owner.id == "metrics" and call.func.attr in VERBS):
+                continue
+            metric = table.get(str(name.value)) if isinstance(name, ast.Constant) else None
+            labels = {keyword.arg for keyword in call.keywords}
+            if metric is None or metric.kind != VERBS[call.func.attr] or labels != set(metric.labels):
+                wrong.append(f"{path.relative_to(ROOT)}:{call.lineno} {ast.unparse(call)}")
+    assert wrong == []
