@@ -232,27 +232,10 @@ _OWN: dict[str, Callable[..., Any]] = {
     "upper": lambda value: text_of(value).upper(),
     "values": values,
 }
-_STOCK = [
-    "abs",
-    "capitalize",
-    "dictsort",
-    "groupby",
-    "list",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "reverse",
-    "select",
-    "selectattr",
-    "sort",
-    "sum",
-    "title",
-    "unique",
-    "urlencode",
-    "wordcount",
-]
+_STOCK = (
+    *("abs", "capitalize", "dictsort", "groupby", "list", "map", "max", "min", "reject", "rejectattr", "reverse"),
+    *("select", "selectattr", "sort", "sum", "title", "unique", "urlencode", "wordcount"),
+)
 
 FILTERS: dict[str, Callable[..., Any]] = {**{name: stock.FILTERS[name] for name in _STOCK}, **_OWN}
 PREDICATES: dict[str, Callable[..., Any]] = {"none": is_none}

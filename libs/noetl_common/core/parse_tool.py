@@ -11,16 +11,21 @@ from noetl_common.core.yaml_source import Path
 RUNNABLE = frozenset(("python", "http", "postgres", "noop", "playbook"))
 # Kinds that playbooks in use name. They register here; a step that needs one fails when it runs.
 KNOWN_ELSEWHERE = frozenset(
-    "shell duckdb ducklake snowflake nats container artifact transfer subscription script agent gcs secrets mcp "
-    "result_fetch snowflake_transfer iterator gateway provider rhai wasm playbooks".split()  # noqa: SIM905
+    (
+        *("shell", "duckdb", "ducklake", "snowflake", "nats", "container", "artifact", "transfer", "subscription"),
+        *("script", "agent", "gcs", "secrets", "mcp", "result_fetch", "snowflake_transfer", "iterator", "gateway"),
+        *("provider", "rhai", "wasm", "playbooks"),
+    )
 )
 TASKS_MAX = 100
 VERBS = frozenset(get_args(Verb))
 BACKOFFS = frozenset(("none", "fixed", "linear", "exponential"))
 
 _COMMON_KEYS = frozenset(
-    "kind name label desc description input args set spec auth credential timeout timeout_seconds retry output pool "
-    "output_select assert libs env".split()  # noqa: SIM905
+    (
+        *("kind", "name", "label", "desc", "description", "input", "args", "set", "spec", "auth", "credential"),
+        *("timeout", "timeout_seconds", "retry", "output", "output_select", "pool", "assert", "libs", "env"),
+    )
 )
 _KEYS = {
     "python": "code script cwd python iterator",
@@ -119,11 +124,11 @@ class Tools:
         task = Task(label=label, kind=kind, config=fields, input={**step_input, **given}, set=sets, rules=rules)
         return task, pool if isinstance(pool, str) else ""
 
-    def _kind(self, kind: Any, path: Path) -> str:
-        if not isinstance(kind, str) or not kind:
+    def _kind(self, written: Any, path: Path) -> str:
+        if not isinstance(written, str) or not written:
             self._report.error(path, "the tool has no kind", hint="add kind: python, http, postgres, noop or playbook")
             return "noop"
-        kind = kind.strip().lower()
+        kind = written.strip().lower()
         if kind in RUNNABLE:
             return kind
         if kind in KNOWN_ELSEWHERE:

@@ -64,7 +64,8 @@ def _keys_of(source: str) -> frozenset[str] | None:
         return frozenset()
     keys: set[str] = set()
     mentions = sum(1 for name in tree.find_all(nodes.Name) if name.ctx == "load" and name.name in _NAMESPACES)
-    for access in [*tree.find_all(nodes.Getattr), *tree.find_all(nodes.Getitem)]:
+    accesses: list[Any] = [*tree.find_all(nodes.Getattr), *tree.find_all(nodes.Getitem)]
+    for access in accesses:
         if not isinstance(access.node, nodes.Name) or access.node.name not in _NAMESPACES:
             continue
         key = access.attr if isinstance(access, nodes.Getattr) else _constant(access.arg)

@@ -39,50 +39,19 @@ REFUSED = (
     nodes.FilterBlock,
     nodes.ScopedEvalContextModifier,
 )
-_METHODS = {
+_METHODS: dict[type, frozenset[str]] = {
     str: frozenset(
-        [
-            "lower",
-            "upper",
-            "strip",
-            "lstrip",
-            "rstrip",
-            "split",
-            "rsplit",
-            "splitlines",
-            "startswith",
-            "endswith",
-            "replace",
-            "find",
-            "rfind",
-            "index",
-            "count",
-            "title",
-            "capitalize",
-            "casefold",
-            "swapcase",
-            "isdigit",
-            "isalpha",
-            "isalnum",
-            "isnumeric",
-            "isspace",
-            "islower",
-            "isupper",
-            "join",
-            "partition",
-            "rpartition",
-            "zfill",
-            "center",
-            "ljust",
-            "rjust",
-            "removeprefix",
-            "removesuffix",
-        ]
+        (
+            *("lower", "upper", "title", "capitalize", "casefold", "swapcase", "strip", "lstrip", "rstrip"),
+            *("split", "rsplit", "splitlines", "partition", "rpartition", "join", "replace", "removeprefix"),
+            *("removesuffix", "startswith", "endswith", "find", "rfind", "index", "count", "isdigit", "isalpha"),
+            *("isalnum", "isnumeric", "isspace", "islower", "isupper", "zfill", "center", "ljust", "rjust"),
+        )
     ),
-    dict: frozenset(["get", "keys", "values", "items"]),
-    list: frozenset(["index", "count", "copy"]),
-    tuple: frozenset(["index", "count"]),
-    int: frozenset(["bit_length", "is_integer"]),
+    dict: frozenset(("get", "keys", "values", "items")),
+    list: frozenset(("index", "count", "copy")),
+    tuple: frozenset(("index", "count")),
+    int: frozenset(("bit_length",)),
     float: frozenset(("is_integer",)),
 }
 _TEMPLATE_OBJECTS = (LoopContext, Namespace)  # what the grammar itself hands to templates
@@ -195,6 +164,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Return the tree with the counting built in. Errors: SecurityError for grammar we do not offer."""
         for node in tree.find_all(REFUSED):
             raise SecurityError(f"{type(node).__name__.lower()} is not available in playbooks")
+        if any(name.name == "self" for name in tree.find_all(nodes.Name)):
+            raise SecurityError("`self` is not available in playbooks")
         if any(loop.recursive for loop in tree.find_all(nodes.For)):
             raise SecurityError("a recursive loop is not available in playbooks")
         bounded: nodes.Template = _Bounding(keeps=tree.find(nodes.Assign) is not None).visit(tree)

@@ -235,9 +235,9 @@ def _reason(error: Exception) -> str:
 def _names_of(source: str) -> frozenset[str]:
     try:
         tree = SANDBOX.parse(mask_comments(source)[0])
+        return frozenset(meta.find_undeclared_variables(tree)) - SANDBOX.globals.keys()
     except (jinja2.TemplateError, RecursionError):
         return frozenset()
-    return frozenset(meta.find_undeclared_variables(tree)) - SANDBOX.globals.keys()
 
 
 def _unmask(text: str, comments: list[str]) -> str:

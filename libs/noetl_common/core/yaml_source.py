@@ -26,6 +26,9 @@ class Position(NamedTuple):
     column: int
 
 
+_START = Position(1, 1)
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A document read: its value, where each part stands, and what was wrong without hindering the reading."""
 
@@ -38,7 +41,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         for end in range(len(path), -1, -1):
             if path[:end] in self.positions:
                 return self.positions[path[:end]]
-        return Position(1, 1)
+        return _START
 
 
 def read(text: str) -> Source:
@@ -108,7 +111,7 @@ class _Reader:
         if depth > NESTING_MAX:
             raise _refused(f"nested deeper than {NESTING_MAX} levels", position)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor, position)
+            return self._alias(str(event.anchor), position)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         before = self._parts
@@ -235,7 +238,7 @@ def _other_int(sign: str, digits: str, text: str) -> Any:
 
 
 def _position(mark: Any) -> Position:
-    return Position(1, 1) if mark is None else Position(mark.line + 1, mark.column + 1)
+    return _START if mark is None else Position(mark.line + 1, mark.column + 1)
 
 
 def _reader_position(text: str, error: yaml.YAMLError) -> Position:
@@ -244,6 +247,6 @@ def _reader_position(text: str, error: yaml.YAMLError) -> Position:
     return Position(before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
 
 
-def _refused(message: str, position: Position = Position(1, 1)) -> PlaybookError:
+def _refused(message: str, position: Position = _START) -> PlaybookError:
     finding = Finding(severity="error", message=message, line=position.line, column=position.column)
     return PlaybookError([msgspec.to_builtins(finding)])
