@@ -1,7 +1,7 @@
 -- name: read_positions
 -- Read how far each shard is routed and projected, and the age of its oldest event not projected yet.
 SELECT c.shard_id, c.seq AS routed_seq, p.last_projected_event_id AS projected, p.lease_epoch,
-    CASE WHEN p.last_projected_event_id < (c.shard_id::bigint << 55 | h.seq << 15 | 32767)
+    CASE WHEN p.last_projected_event_id < ((c.shard_id::bigint << 55) | (h.seq << 15) | 32767)
         THEN (SELECT extract(epoch FROM clock_timestamp() - e.created_at)::float8 FROM noetl.event e
             WHERE e.shard_id = c.shard_id AND e.event_id > p.last_projected_event_id ORDER BY e.event_id LIMIT 1)
     END AS lag_s

@@ -5,7 +5,7 @@ INSERT INTO noetl.checkpoint (shard_id, epoch, routed_seq, projected_seq, head_s
 SELECT c.shard_id, c.lease_epoch, c.seq, p.seq, h.seq, c.state_digest
 FROM noetl.shard_cursor c
 JOIN noetl.shard_head h USING (shard_id)
-JOIN (SELECT shard_id, greatest(0, (last_projected_event_id >> 15 & 1099511627775)
+JOIN (SELECT shard_id, greatest(0, ((last_projected_event_id >> 15) & 1099511627775)
         - ((last_projected_event_id & 32767) <> 32767)::int) AS seq
     FROM noetl.projection_checkpoint) p USING (shard_id)
 LEFT JOIN LATERAL (SELECT k.routed_seq, k.projected_seq, k.head_seq FROM noetl.checkpoint k

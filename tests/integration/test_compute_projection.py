@@ -1,0 +1,188 @@
+"""compute: what is routed is projected once, in order, by the owner alone; one bad event stops nobody else."""
+
+import msgspec
+import pytest
+
+from noetl_common import metrics
+from noetl_common.bus import MemoryBus
+from noetl_common.clock import SystemClock
+from noetl_common.core.events import Event
+from noetl_common.core.fold import fold
+from noetl_common.core.progress import Progress
+from noetl_common.core.shard import event_id, last_id
+from noetl_common.core.state import ExecutionState
+from noetl_common.db import Pool
+from noetl_common.errors import Fenced
+from noetl_common.event_log import append, event_of
+from noetl_common.leases import Leases
+from services.compute import store
+from services.compute.loops.project_shards import Projector, Runs, project_event, project_shard, project_shards_once
+from tests.histories import event, execute, make_execution, own, report, routed, rows, start
+
+SHARD = 6
+ROW = "SELECT status, current_step, progress, result, error, end_time, last_event_id FROM noetl.execution"
+CHECKPOINT = "SELECT last_projected_event_id AS at, lag_ms FROM noetl.projection_checkpoint WHERE shard_id = %s"
+
+
+async def projector_of(pool: Pool, *, batch: int = 500, cached: int = 100) -> Projector:
+    leases = Leases(pool, role="compute", instance="c", lease_s=60.0, clock=SystemClock())
+    await own(pool, role="compute", instance="c")
+    await leases.renew_once()
+    runs = Runs(cached)
+    return Projector(pool=pool, bus=MemoryBus(), leases=leases, clock=SystemClock(), runs=runs, batch_events_max=batch)
+
+
+async def drain(projector: Projector) -> int:
+    total = 0
+    while done := await project_shards_once(projector):
+        total += done
+    return total
+
+
+async def a_loop(pool: Pool, items: int, *, shard_id: int = SHARD) -> int:
+    """Write a whole run: one step that loops, and its end; return the execution."""
+    id_ = await make_execution(pool, shard_id)
+    issued = [
+        event(id_, "command.issued", "each", loop_epoch=9, iter_index=index, command_id=index + 1)
+        for index in range(items)
+    ]
+    size = {"size": items, "mode": "parallel", "max_in_flight": items}
+    await routed(
+        pool,
+        shard_id,
+        start(id_),
+        event(id_, "step.enter", "each"),
+        event(id_, "loop.started", "each", loop_epoch=9, context=size),
+        *issued,
+    )
+    for index in range(items - 1):
+        await routed(pool, shard_id, report(id_, index + 1, step="each", loop_epoch=9, iter_index=index))
+    reference = {"execution_id": id_, "ref_id": 3, "kind": "result_ref"}
+    await routed(
+        pool,
+        shard_id,
+        report(id_, items, step="each", loop_epoch=9, iter_index=items - 1),
+        event(id_, "loop.done", "each", loop_epoch=9, context={"done": items, "failed": 0, "size": items}),
+        event(id_, "step.exit", "each", status="COMPLETED", context={"arcs": []}, reference=reference),
+        event(id_, "playbook.completed", status="COMPLETED", reference=reference),
+    )
+    return id_
+
+
+@pytest.mark.parametrize(("batch", "cached"), [(500, 100), (1, 100), (3, 1)])
+async def test_a_run_is_projected_whatever_the_batches_and_the_cache(pool: Pool, batch: int, cached: int) -> None:
+    ids = [await a_loop(pool, 3) for _ in range(2)]
+    projector = await projector_of(pool, batch=batch, cached=cached)
+    assert await drain(projector) == 2 * (1 + 5 + 3 + 3)
+    found = await rows(pool, ROW + " ORDER BY execution_id")
+    assert len(found) == len(ids)
+    for row in found:
+        assert (row["status"], row["current_step"], row["error"]) == ("COMPLETED", "each", None)
+        step = row["progress"]["steps"]["each"]
+        assert (step["status"], step["items"]) == ("completed", {"total": 3, "done": 3, "failed": 0})
+        assert row["progress"]["counts"]["commands_completed"] == 3
+        assert row["result"]["ref_id"] == 3 and row["end_time"] is not None
+    assert await rows(pool, CHECKPOINT, SHARD) == [{"at": last_id(SHARD, 8), "lag_ms": 0}]
+
+
+async def test_the_stored_state_is_the_fold_of_the_log(pool: Pool) -> None:
+    id_ = await a_loop(pool, 4)
+    await drain(await projector_of(pool, batch=2, cached=1))
+    (stored,) = await rows(pool, "SELECT state::text AS state FROM noetl.projection_state")
+    state = ExecutionState(execution_id=id_)
+    for row in await rows(pool, "SELECT * FROM noetl.event ORDER BY event_id"):
+        state = fold(state, event_of(row))
+    assert msgspec.json.decode(stored["state"], type=ExecutionState) == state
+
+
+async def test_what_is_not_routed_yet_is_not_projected(pool: Pool) -> None:
+    id_ = await make_execution(pool, SHARD)
+    await routed(pool, SHARD, start(id_), event(id_, "step.enter", "one"))
+    async with pool.connection() as conn:
+        await append(conn, SHARD, [report(id_, 1, step="one")])
+    projector = await projector_of(pool)
+    assert await drain(projector) == 2
+    (checkpoint,) = await rows(pool, CHECKPOINT, SHARD)
+    assert checkpoint["at"] == last_id(SHARD, 1)
+    assert metrics.value("noetl_projection_lag_seconds", shard=SHARD) > 0, "an event waits"
+
+
+async def test_an_owner_that_lost_its_shard_writes_nothing(pool: Pool) -> None:
+    await a_loop(pool, 2)
+    projector = await projector_of(pool)
+    await execute(pool, "UPDATE noetl.projection_checkpoint SET lease_epoch = 2 WHERE shard_id = %s", SHARD)
+    assert await project_shards_once(projector) == 0
+    assert SHARD not in projector.leases.owned()
+    assert await rows(pool, "SELECT status, last_event_id FROM noetl.execution") == [
+        {"status": "RUNNING", "last_event_id": 0}
+    ]
+    assert await rows(pool, CHECKPOINT, SHARD) == [{"at": 0, "lag_ms": 0}]
+
+
+async def test_a_paused_owner_cannot_overwrite_what_the_next_one_wrote(pool: Pool) -> None:
+    await a_loop(pool, 2)
+    paused, successor = await projector_of(pool, batch=4), await projector_of(pool)
+    (position,) = await store.read_positions(pool, [SHARD])
+    await drain(successor)
+    before = await rows(pool, ROW)
+    with pytest.raises(Fenced):
+        await project_shard(paused, position, 1)
+    assert await rows(pool, ROW) == before
+
+
+async def test_a_poison_event_parks_its_run_and_the_shard_goes_on(pool: Pool) -> None:
+    bad = await make_execution(pool, SHARD)
+    await routed(pool, SHARD, start(bad), event(bad, "step.enter", "one"), event(bad, "loop.started", "one"))
+    good = await a_loop(pool, 2)
+    await routed(pool, SHARD, report(bad, 1), event(bad, "playbook.failed", status="FAILED", error={"code": "X"}))
+    projector = await projector_of(pool, batch=3)
+    before = metrics.value("noetl_projection_errors_total", event_type="loop.started")
+    await drain(projector)
+    found = {
+        row["execution_id"]: row
+        for row in await rows(pool, "SELECT execution_id, status, progress, error FROM noetl.execution")
+    }
+    assert found[good]["status"] == "COMPLETED"
+    assert (found[bad]["status"], found[bad]["error"]) == ("FAILED", {"code": "X"})
+    assert found[bad]["progress"]["projection_error"]["event_id"] == event_id(SHARD, 1, 2)
+    assert metrics.value("noetl_projection_errors_total", event_type="loop.started") == before + 1
+
+
+async def test_after_an_error_the_batch_is_done_again_from_the_database(pool: Pool) -> None:
+    await a_loop(pool, 2)
+    projector = await projector_of(pool, batch=4)
+    assert await project_shards_once(projector) == 4
+    await execute(pool, "ALTER TABLE noetl.projection_state ADD CONSTRAINT no CHECK (last_event_id < 0) NOT VALID")
+    with pytest.raises(Exception, match="violates check constraint"):
+        await project_shards_once(projector)
+    await execute(pool, "ALTER TABLE noetl.projection_state DROP CONSTRAINT no")
+    await drain(projector)
+    (row,) = await rows(pool, ROW)
+    assert row["progress"]["steps"]["each"]["items"] == {"total": 2, "done": 2, "failed": 0}
+    assert row["progress"]["counts"]["commands_completed"] == 2
+
+
+async def test_many_shards_and_runs_are_projected_side_by_side(pool: Pool) -> None:
+    ids: list[int] = []
+    for shard_id in (1, SHARD, 15):
+        ids += [await a_loop(pool, 2, shard_id=shard_id) for _ in range(3)]
+    await drain(await projector_of(pool, cached=2))
+    assert await rows(pool, "SELECT count(*) AS n FROM noetl.execution WHERE status = 'COMPLETED'") == [{"n": len(ids)}]
+
+
+def test_the_cache_is_never_larger_than_it_may_be() -> None:
+    runs = Runs(2)
+    kept = {id_: store.Run(state=ExecutionState(execution_id=id_), progress=_progress()) for id_ in (1, 2, 3)}
+    runs.keep(SHARD, epoch=1, projected=5, runs=kept)
+    assert set(runs.take(SHARD, [1, 2, 3])) == {2, 3}
+    assert runs.take(SHARD, [2]) == {}, "what is taken is given up"
+
+
+def _progress() -> Progress:
+    return Progress()
+
+
+def test_an_event_already_seen_changes_nothing() -> None:
+    run = store.Run(state=ExecutionState(execution_id=1), progress=_progress(), last_event_id=9)
+    project_event(run, Event(execution_id=1, event_id=9, event_type="playbook.failed"))
+    assert run.progress.status == "RUNNING"
