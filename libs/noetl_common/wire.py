@@ -3,7 +3,7 @@
 Ids are integers here; the user API shows them as strings.
 """
 
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,6 +19,13 @@ NESTING_MAX = 64
 
 Outcome = Literal["accepted", "duplicate", "fenced", "unknown"]
 T = TypeVar("T")
+
+
+if TYPE_CHECKING:
+    Inline = msgspec.Raw | None
+else:
+    # The decoder takes `Raw` in a union for nothing but null, and checks no default: absent is None all the same.
+    Inline = msgspec.Raw
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -65,7 +72,7 @@ class ResultRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     rows: int | None = None
     preview: Any = None
     extracted: dict[str, Any] | None = None
-    inline: msgspec.Raw | None = None
+    inline: Inline = None
 
 
 class Claimed(msgspec.Struct, kw_only=True):
