@@ -1,0 +1,1 @@
+"""Measured promises: one file each, a table for people and a JSON line for machines."""
