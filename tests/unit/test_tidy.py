@@ -15,7 +15,7 @@ FILE_LINES_MAX = 500
 ARGUMENTS_POSITIONAL_MAX = 3
 ARGUMENTS_POSITIONAL_PRIVATE_MAX = 4
 # Signatures that a library imposes: Jinja calls its filters and operators by position, httpcore its backends.
-IMPOSED = {"replace", "call_binop", "connect_tcp"}
+IMPOSED = {"replace", "indent", "call_binop", "connect_tcp"}
 CODE = ("libs", "services", "benchmarks", "examples")
 SERVICES = ("ingest", "meta", "compute", "worker")
 CARD = ("Owns", "Reads", "Loops", "Starts")
