@@ -3,13 +3,16 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noetl_common.core.scope import NeedPayload, Scope, system_names
 from noetl_common.core.templates import holds, is_template, names, render, render_text
 from noetl_common.core.values import Ref, Value
 from noetl_common.errors import TemplateFailed
+
+# A slow machine is no failure, and nothing is left behind.
+CALM = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 WORKLOAD = {
     "page": "3",
@@ -77,18 +80,21 @@ def test_a_template_keeps_the_type_of_its_value(template: Any, expected: Any) ->
     assert render(template, scope(), where="t") == expected
 
 
+@CALM
 @given(JSON)
 def test_what_holds_no_template_comes_back_as_it_went_in(value: Any) -> None:
     if not any(mark in repr(value) for mark in ("{{", "{%", "{#")):
         assert render(value, scope(), where="t") == value
 
 
+@CALM
 @given(JSON)
 def test_a_lone_expression_returns_the_very_value(value: Any) -> None:
     assert render("{{ given }}", scope(given=value), where="t") == value
     assert render("{{ given | tojson | fromjson }}", scope(given=value), where="t") == value
 
 
+@CALM
 @given(st.text(alphabet="{}%#ab|.()[]'\"0+-* \n", max_size=40))
 def test_any_text_renders_or_fails_as_a_template(text: str) -> None:
     try:

@@ -23,11 +23,11 @@ class Report:
 
     def error(self, path: Path, message: str, *, hint: str = "") -> None:
         """Add a problem: the document is refused."""
-        self._add("error", path, message, hint)
+        self._add("error", path, message, hint=hint)
 
     def warn(self, path: Path, message: str, *, hint: str = "") -> None:
         """Add a warning: the document is taken."""
-        self._add("warning", path, message, hint)
+        self._add("warning", path, message, hint=hint)
 
     def mapping(self, value: Any, path: Path, what: str) -> dict[str, Any]:
         """Return the mapping; {} for nothing, and with a problem for anything else."""
@@ -47,13 +47,13 @@ class Report:
         self.error(path, f"{what} must be a list, found {kind_of(value)}")
         return []
 
-    def unknown_keys(self, mapping: dict[str, Any], known: Collection[str], path: Path, what: str) -> None:
+    def unknown_keys(self, mapping: dict[str, Any], known: Collection[str], path: Path, *, what: str) -> None:
         """Warn of keys that mean nothing here."""
         for key in mapping:
             if key not in known:
                 self.warn((*path, key), f"{what} has no key {key!r}; it is ignored", hint=meant(key, known))
 
-    def _add(self, severity: Literal["error", "warning"], path: Path, message: str, hint: str) -> None:
+    def _add(self, severity: Literal["error", "warning"], path: Path, message: str, *, hint: str) -> None:
         if len(self.findings) >= PROBLEMS_MAX and severity == "warning":
             return
         line, column = self._source.position(path)

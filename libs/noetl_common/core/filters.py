@@ -80,11 +80,11 @@ def last(value: Any) -> Any:
     return items[-1] if items else None
 
 
-def replace(value: Any, old: str, new: str, count: int = -1) -> str:
+def replace(value: Any, old: str, new: str, *count: int) -> str:
     """Return the text with one text replaced by another."""
     text, old, new = text_of(value), text_of(old), text_of(new)
     _fits(len(text) + text.count(old) * len(new))
-    return text.replace(old, new, -1 if count is None else count)
+    return text.replace(old, new, *count)
 
 
 def split(value: Any, separator: str | None = None, times: int = -1) -> list[str]:
@@ -168,15 +168,15 @@ def center(value: Any, width: int = 80) -> str:
     return text_of(value).center(_width(width))
 
 
-def indent(value: Any, width: int = 4, first: bool = False, blank: bool = False) -> str:
+def indent(value: Any, width: int = 4, first: bool = False) -> str:
     """Return the text with its lines indented."""
     text = text_of(value)
     _fits(len(text) + (text.count("\n") + 1) * _width(width))
-    return stock.do_indent(text, width, first, blank)
+    return stock.do_indent(text, width, first)
 
 
 @pass_environment
-def truncate(environment: Any, value: Any, length: int = 255, killwords: bool = False, end: str = "...") -> str:
+def truncate(environment: Any, value: Any, length: int = 255, *, killwords: bool = False, end: str = "...") -> str:
     """Return the text, cut to a length."""
     return stock.do_truncate(environment, text_of(value), length, killwords, end, 0)
 

@@ -47,22 +47,22 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
     _check_targets(document, steps, report)
     executor = report.mapping(document.get("executor"), ("executor",), "executor")
     spec = report.mapping(executor.get("spec"), ("executor", "spec"), "spec")
-    report.unknown_keys(spec, _EXECUTOR_SPEC_KEYS, ("executor", "spec"), "the spec of the executor")
+    report.unknown_keys(spec, _EXECUTOR_SPEC_KEYS, ("executor", "spec"), what="the spec of the executor")
     return Playbook(
         path=path,
         name=name,
         steps=steps,
-        entry_step=_named_step(spec, "entry_step", steps, report) or _first_step(steps),
+        entry_step=_named_step(spec, "entry_step", steps=steps, report=report) or _first_step(steps),
         workload=report.mapping(document.get("workload"), ("workload",), "workload"),
         keychain=tuple(entry for index, entry in enumerate(keychain) if _is_entry(entry, index, report)),
-        final_step=_named_step(spec, "final_step", steps, report),
+        final_step=_named_step(spec, "final_step", steps=steps, report=report),
         no_next_is_error=spec.get("no_next_is_error") is True,
         timeout_s=_timeout_s(spec, report),
     )
 
 
 def _check_root(document: dict[str, Any], report: Report) -> None:
-    report.unknown_keys(document, _ROOT_KEYS, (), "a playbook")
+    report.unknown_keys(document, _ROOT_KEYS, (), what="a playbook")
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
         report.error(("apiVersion",), f"expected apiVersion {API_VERSIONS[0]!r}, found {version!r}")
@@ -141,7 +141,7 @@ def _check_targets(document: dict[str, Any], steps: dict[str, Step], report: Rep
                 report.error(path, f"the arc leads to unknown step {arc.step!r}", hint=meant(arc.step, steps))
 
 
-def _named_step(spec: dict[str, Any], key: str, steps: dict[str, Step], report: Report) -> str:
+def _named_step(spec: dict[str, Any], key: str, *, steps: dict[str, Step], report: Report) -> str:
     name = spec.get(key)
     if name is None:
         return ""

@@ -35,7 +35,7 @@ class Steps:
         """Return the step that the mapping describes."""
         self._check_keys(fields, path)
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
-        self._report.unknown_keys(spec, _STEP_SPEC_KEYS, (*path, "spec"), "the spec of a step")
+        self._report.unknown_keys(spec, _STEP_SPEC_KEYS, (*path, "spec"), what="the spec of a step")
         step_input = self._report.mapping(fields.get("input", fields.get("args")), (*path, "input"), "input")
         tasks, is_pipeline, tool_pool = self._tools.read(
             fields.get("tool"), (*path, "tool"), step=name, step_input=step_input
@@ -58,7 +58,7 @@ class Steps:
             arcs=arcs,
             mode=mode,
             pool=pool or "default",
-            names=self._names(tasks, loop, sets, arcs),
+            names=self._names(tasks, loop, sets=sets, arcs=arcs),
         )
 
     def _check_keys(self, fields: dict[str, Any], path: Path) -> None:
@@ -81,9 +81,9 @@ class Steps:
         if loop is None:
             return None, ""
         fields = self._report.mapping(loop, path, "loop")
-        self._report.unknown_keys(fields, _LOOP_KEYS, path, "a loop")
+        self._report.unknown_keys(fields, _LOOP_KEYS, path, what="a loop")
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
-        self._report.unknown_keys(spec, _LOOP_SPEC_KEYS, (*path, "spec"), "the spec of a loop")
+        self._report.unknown_keys(spec, _LOOP_SPEC_KEYS, (*path, "spec"), what="the spec of a loop")
         mode = spec.get("mode", fields.get("mode", "sequential"))
         if mode in ("cursor", "fanout") or "cursor" in fields:
             return None, f"a loop of mode {mode if mode in ('cursor', 'fanout') else 'cursor'!r}"
@@ -123,9 +123,9 @@ class Steps:
         fields = self._report.mapping(ways, path, "next")
         if "step" in fields and "arcs" not in fields:
             fields = {"arcs": [fields]}
-        self._report.unknown_keys(fields, _NEXT_KEYS, path, "next")
+        self._report.unknown_keys(fields, _NEXT_KEYS, path, what="next")
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
-        self._report.unknown_keys(spec, ("mode", "on_no_match", "policy"), (*path, "spec"), "the spec of next")
+        self._report.unknown_keys(spec, ("mode", "on_no_match", "policy"), (*path, "spec"), what="the spec of next")
         mode = spec.get("mode", "exclusive")
         if mode not in _MODES:
             self._report.error((*path, "spec", "mode"), f"unknown mode {mode!r}", hint=meant(str(mode), _MODES))
@@ -143,7 +143,7 @@ class Steps:
             found = "no step" if isinstance(arc, dict) else kind_of(arc)
             self._report.error(path, f"an arc needs `step`, the name of the next step; found {found}")
             return None
-        self._report.unknown_keys(arc, _ARC_KEYS, path, "an arc")
+        self._report.unknown_keys(arc, _ARC_KEYS, path, what="an arc")
         when = check_condition(arc.get("when"), (*path, "when"), self._report)
         return Arc(
             step=arc["step"],
@@ -153,7 +153,7 @@ class Steps:
         )
 
     def _names(
-        self, tasks: tuple[Task, ...], loop: Loop | None, sets: dict[str, Any], arcs: tuple[Arc, ...]
+        self, tasks: tuple[Task, ...], loop: Loop | None, *, sets: dict[str, Any], arcs: tuple[Arc, ...]
     ) -> frozenset[str] | None:
         if any(_reads_context(task) for task in tasks):
             return None

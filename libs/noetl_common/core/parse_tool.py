@@ -113,7 +113,7 @@ class Tools:
         if "retry" in fields:
             rules = self._retry_rules(fields.pop("retry"), rules, (*path, "retry"))
         if kind in _KEYS_OF_KIND:
-            self._report.unknown_keys(fields, _KEYS_OF_KIND[kind], path, f"a tool of kind {kind!r}")
+            self._report.unknown_keys(fields, _KEYS_OF_KIND[kind], path, what=f"a tool of kind {kind!r}")
         for key in ("name", "label", "desc", "description", "assert"):
             fields.pop(key, None)
         if "timeout_seconds" in fields:
@@ -200,12 +200,12 @@ class Tools:
                 then = other.get("then", other) if other else then
         elif then is None:
             then = {key: value for key, value in rule.items() if key in _THEN_KEYS}
-        self._report.unknown_keys(rule, _RULE_KEYS | _THEN_KEYS, path, "a rule")
+        self._report.unknown_keys(rule, _RULE_KEYS | _THEN_KEYS, path, what="a rule")
         when = None if "else" in rule else check_condition(rule.get("when"), (*path, "when"), self._report)
         return self._then(self._report.mapping(then, (*path, "then"), "then"), when, (*path, "then"))
 
     def _then(self, then: dict[str, Any], when: str | bool | None, path: Path) -> Rule:
-        self._report.unknown_keys(then, _THEN_KEYS, path, "then")
+        self._report.unknown_keys(then, _THEN_KEYS, path, what="then")
         do = then.get("do", "continue")
         if do not in VERBS:
             self._report.error((*path, "do"), f"unknown verb {do!r}", hint=meant(str(do), VERBS))

@@ -30,7 +30,7 @@ def render(template: Any, scope: Scope, *, where: str) -> Any:
     Errors: TemplateFailed; NeedPayload naming everything that must be loaded first.
     """
     needs: list[tuple[Any, str | None]] = []
-    rendered = _render_tree(template, scope, where, needs)
+    rendered = _render_tree(template, scope, where=where, needs=needs)
     if needs:
         raise NeedPayload(needs)
     return rendered
@@ -149,7 +149,7 @@ def _compiled(source: str, where: str) -> _Compiled:
     raise TemplateFailed(f"the template does not parse: {compiled}{line}", expression=source, where=where) from compiled
 
 
-def _render_tree(template: Any, scope: Scope, where: str, needs: list[Any], depth: int = 0) -> Any:
+def _render_tree(template: Any, scope: Scope, *, where: str, needs: list[Any], depth: int = 0) -> Any:
     if depth > NESTING_MAX:
         raise TemplateFailed(f"nested deeper than {NESTING_MAX} levels", where=where)
     if isinstance(template, str):
@@ -163,14 +163,15 @@ def _render_tree(template: Any, scope: Scope, where: str, needs: list[Any], dept
             return None
     if isinstance(template, Mapping):
         return {
-            text_of(_render_tree(key, scope, where, needs, depth + 1)): _render_tree(
-                value, scope, f"{where}.{key}" if where else str(key), needs, depth + 1
+            text_of(_render_tree(key, scope, where=where, needs=needs, depth=depth + 1)): _render_tree(
+                value, scope, where=f"{where}.{key}" if where else str(key), needs=needs, depth=depth + 1
             )
             for key, value in template.items()
         }
     if isinstance(template, (list, tuple)):
         return [
-            _render_tree(value, scope, f"{where}[{index}]", needs, depth + 1) for index, value in enumerate(template)
+            _render_tree(value, scope, where=f"{where}[{index}]", needs=needs, depth=depth + 1)
+            for index, value in enumerate(template)
         ]
     return plain(template)
 
