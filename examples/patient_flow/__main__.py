@@ -20,7 +20,6 @@ from noetl_common.errors import NoetlError
 
 PLAYBOOK = Path(__file__).with_name("patient_flow.yaml")
 RECORDS_EXPECTED = PATIENTS * len(KINDS)
-PROJECTION_TIMEOUT_S = 10.0
 
 
 def main() -> int:
@@ -45,14 +44,11 @@ def run(api: Api, tend: Tend, api_url: str) -> tuple[RunView, dict[str, Any]]:
     registered = api.register(PLAYBOOK.read_text(encoding="utf-8"))
     execution_id = api.execute({"catalog_id": registered["catalog_id"]}, {"api_url": api_url})
     view = follow(api, execution_id, tend=tend)
-    detail = api.execution(execution_id, wait_for=view.last_event_id)
-    deadline = time.monotonic() + PROJECTION_TIMEOUT_S
-    while detail.get("status") == "RUNNING" and time.monotonic() < deadline:
-        time.sleep(0.05)
-        detail = api.execution(execution_id)
+    detail = api.execution(execution_id)
     if view.status != "COMPLETED":
         say(f"{view.status}: {detail.get('error') or view.error}")
-    counts = detail.get("result")
+        return view, {}
+    counts = api.resolve(detail["result"]["ref"])
     return view, counts if isinstance(counts, dict) else {}
 
 
