@@ -124,7 +124,8 @@ async def issue(pool: Pool, execution_id: int, *, count: int = 1, step: str = "s
             )
             await conn.execute(
                 "INSERT INTO noetl.event (execution_id, event_id, shard_id, event_type, step, command_id, status,"
-                " dedup_key, catalog_id, event_time) VALUES (%s, %s, %s, 'command.issued', %s, %s, 'PENDING', %s, 7, now())",
+                " dedup_key, catalog_id, event_time)"
+                " VALUES (%s, %s, %s, 'command.issued', %s, %s, 'PENDING', %s, 7, now())",
                 [execution_id, issued, shard_id, step, command_id, f"issued:{command_id}"],
             )
     return command_ids

@@ -80,7 +80,14 @@ class Appender:
     """The append path of one process. Inputs of one shard commit in the order they were given."""
 
     def __init__(
-        self, pool: Pool, *, shard_count: int, handover: Handing, leases: Owners, bus: Ringing, clock: Clock | None = None
+        self,
+        pool: Pool,
+        *,
+        shard_count: int,
+        handover: Handing,
+        leases: Owners,
+        bus: Ringing,
+        clock: Clock | None = None,
     ) -> None:
         self._pool = pool
         self._shard_count = shard_count
@@ -324,4 +331,3 @@ def _count(work: Work, outcome: Outcome) -> None:
         metrics.inc("noetl_commands_duplicate_total")
     else:
         metrics.inc("noetl_commands_fenced_total")
-

@@ -23,7 +23,7 @@ class PoolBells:
         if event is not None:
             event.set()
 
-    def ring_all(self) -> None:
+    async def close(self) -> None:
         """Wake everyone: the process stops."""
         for pool in list(self._waiting):
             self.ring(pool)

@@ -148,5 +148,7 @@ def refs_of(context: CommandContext) -> list[Ref]:
 
 def _small(refs: Iterable[Ref | None]) -> list[tuple[int, int]]:
     """Return the keys of those whose payload is in its row, each once."""
-    keys = [(ref.execution_id, ref.ref_id) for ref in refs if ref is not None and ref.tier == "db" and ref.shape != "loop"]
+    keys = [
+        (ref.execution_id, ref.ref_id) for ref in refs if ref is not None and ref.tier == "db" and ref.shape != "loop"
+    ]
     return list(dict.fromkeys(keys))

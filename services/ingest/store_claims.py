@@ -25,7 +25,9 @@ class QueuedCommand(msgspec.Struct, kw_only=True):
     lease_left_s: float = 0.0
 
 
-async def claim_commands(pool: Pool, *, pool_name: str, worker_id: str, max_: int, lease_s: float) -> list[ClaimedCommand]:
+async def claim_commands(
+    pool: Pool, *, pool_name: str, worker_id: str, max_: int, lease_s: float
+) -> list[ClaimedCommand]:
     """Lease up to `max_` waiting commands to a worker, most urgent first."""
     args = {"pool": pool_name, "worker_id": worker_id, "max": max_, "lease_s": lease_s}
     async with pool.connection() as conn:

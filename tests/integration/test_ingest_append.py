@@ -48,7 +48,11 @@ async def test_a_report_is_accepted_once_and_told_the_same_id_again(pool: Pool) 
     assert outcome == "accepted"
     assert await appender.report("w1", [report]) == [(event_id, "duplicate")]
     [event] = await rows_of(pool, "SELECT * FROM noetl.event WHERE event_type = 'command.completed'")
-    assert (event["event_id"], event["status"], event["dedup_key"]) == (event_id, "COMPLETED", f"done:{command.command_id}")
+    assert (event["event_id"], event["status"], event["dedup_key"]) == (
+        event_id,
+        "COMPLETED",
+        f"done:{command.command_id}",
+    )
     assert event["result"] == {"status": "COMPLETED"}
     [stored] = await rows_of(pool, "SELECT * FROM noetl.result_ref")
     assert bytes(stored["inline_payload"]) == b'{"x":1}'

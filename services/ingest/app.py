@@ -1,0 +1,112 @@
+"""The wiring of ingest: the only place where settings, pools, the bus, the loops and the API meet."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from noetl_common import bus as buses
+from noetl_common.clock import SystemClock
+from noetl_common.cluster import read_cluster
+from noetl_common.db import Pool, open_pool, wait_until_migrated
+from noetl_common.errors import Unavailable
+from noetl_common.ids import mint_instance
+from noetl_common.leases import Leases, renewal_loop
+from noetl_common.process import Service
+from noetl_common.secrets import Vault, load_key
+from noetl_common.store.results import open_store
+from noetl_common.subjects import COMMANDS, SHARDS, last_token
+from services.ingest.append import Appender
+from services.ingest.asgi import build_asgi
+from services.ingest.auth import guard_of
+from services.ingest.bells import PoolBells
+from services.ingest.claims import Claims
+from services.ingest.config import Config
+from services.ingest.endpoints import Api
+from services.ingest.handover import Handover
+from services.ingest.loops.route_shards import router_loops
+from services.ingest.payloads import PayloadCache
+from services.ingest.router import Router
+from services.ingest.starts import Starter
+
+
+@asynccontextmanager
+async def app(config: Config) -> AsyncIterator[Service]:
+    """Yield ingest, ready to be served; on leaving, what it holds is closed.
+
+    Errors: ConfigError; Unavailable when the migrations are not applied in time.
+    """
+    guard = guard_of(auth=config.auth, tokens=config.auth_tokens, host=config.host, insecure_bind=config.insecure_bind)
+    vault = Vault(load_key(config.encryption_key))
+    store = open_store(config.store_tier, Path(config.store_dir))
+    instance = config.instance or mint_instance("ingest")
+    async with AsyncExitStack() as stack:
+        # Loops have connections of their own: a flood of requests must not cost this process its leases.
+        pool = await stack.enter_async_context(_pool(config, name="ingest", size=config.pool_size))
+        background = await stack.enter_async_context(
+            _pool(config, name="ingest-background", size=config.background_pool_size)
+        )
+        await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
+        cluster = await read_cluster(pool)
+        bus = await buses.connect(config.nats_url, name=instance)
+        stack.push_async_callback(bus.close)
+        leases = Leases(background, role="ingest", instance=instance, lease_s=config.shard_lease_s, clock=SystemClock())
+        payloads = PayloadCache()
+        handover = Handover(payloads)
+        bells = PoolBells()
+        router = Router(
+            background,
+            leases,
+            handover=handover,
+            payloads=payloads,
+            bells=bells,
+            bus=bus,
+            store=store,
+            shard_count=cluster.shard_count,
+        )
+        appender = Appender(pool, shard_count=cluster.shard_count, handover=handover, leases=leases, bus=bus)
+        starter = Starter(
+            pool, appender, shard_count=cluster.shard_count, store=store, template_env=config.template_env
+        )
+        api = Api(
+            pool=pool,
+            appender=appender,
+            claims=Claims(pool, bells, lease_s=config.command_lease_s),
+            starter=starter,
+            store=store,
+            vault=vault,
+            guard=guard,
+            shard_count=cluster.shard_count,
+        )
+        await _answer_bells(bus, bells, handover)
+        yield Service(
+            name="ingest",
+            loops=[renewal_loop(leases), *router_loops(router, shard_count=cluster.shard_count)],
+            checks={"postgres": lambda: _check_postgres(pool), "leases": lambda: _check_leases(leases)},
+            asgi=build_asgi(api),
+            host=config.host,
+            port=config.port,
+            on_stop=[bells.close, appender.close, leases.release_all],
+        )
+
+
+def _pool(config: Config, *, name: str, size: int) -> Pool:
+    return open_pool(config.database_url, size_max=size, name=name, statement_timeout_s=config.statement_timeout_s)
+
+
+async def _answer_bells(bus: buses.Bus, bells: PoolBells, handover: Handover) -> None:
+    async def on_shard(subject: str, _payload: bytes) -> None:
+        token = last_token(subject)
+        if token.isdigit():
+            handover.wake(int(token))
+
+    await bus.subscribe(f"{COMMANDS}.*", bells.on_message)
+    await bus.subscribe(f"{SHARDS}.*", on_shard)
+
+
+async def _check_postgres(pool: Pool) -> None:
+    await read_cluster(pool)
+
+
+async def _check_leases(leases: Leases) -> None:
+    if not leases.registered:
+        raise Unavailable("not yet registered for shards")

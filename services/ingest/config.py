@@ -1,0 +1,47 @@
+"""Ingest's settings."""
+
+from typing import Annotated, Literal
+
+from noetl_common.config import Common, env
+from noetl_common.core.values import Tier
+
+
+class Config(Common, frozen=True, kw_only=True):
+    """What ingest can be told."""
+
+    port: Annotated[int, env("NOETL_PORT", doc="The port the process listens on; 0: any free one.")] = 8082
+    pool_size: Annotated[int, env("NOETL_INGEST_POOL_SIZE", doc="Postgres connections for requests and appends.")] = 12
+    background_pool_size: Annotated[
+        int, env("NOETL_INGEST_BACKGROUND_POOL_SIZE", doc="Postgres connections for leases and routing.")
+    ] = 6
+    statement_timeout_s: Annotated[
+        float, env("NOETL_STATEMENT_TIMEOUT_SEC", unit="s", doc="After this long Postgres gives up a statement.")
+    ] = 30.0
+    start_timeout_s: Annotated[
+        float, env("NOETL_START_TIMEOUT_SEC", unit="s", doc="How long a start waits for the migrations.")
+    ] = 120.0
+    shard_lease_s: Annotated[
+        float, env("NOETL_SHARD_LEASE_SEC", unit="s", doc="How long a shard stays with a process that went silent.")
+    ] = 4.0
+    command_lease_s: Annotated[
+        float, env("NOETL_COMMAND_LEASE_SEC", unit="s", doc="How long a command stays with a worker that went silent.")
+    ] = 15.0
+    auth: Annotated[
+        Literal["none", "token"], env("NOETL_AUTH", doc="none: loopback only; token: bearer tokens with scopes.")
+    ] = "none"
+    auth_tokens: Annotated[
+        str, env("NOETL_AUTH_TOKENS", doc='JSON: {"<token>": ["read", "write", "worker", "admin"]}.', secret=True)
+    ] = ""
+    insecure_bind: Annotated[
+        bool, env("NOETL_INSECURE_BIND", doc="Allow NOETL_AUTH=none on an address that others can reach.")
+    ] = False
+    encryption_key: Annotated[
+        str, env("NOETL_ENCRYPTION_KEY", doc="The key that wraps credentials: 32 bytes in base64.", secret=True)
+    ] = ""
+    store_tier: Annotated[Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")] = "disk"
+    store_dir: Annotated[
+        str, env("NOETL_STORE_DIR", doc="Folder of the disk tier; shared by every role that reads results.")
+    ] = ".noetl/results"
+    template_env: Annotated[
+        tuple[str, ...], env("NOETL_TEMPLATE_ENV", doc="Environment variables that templates may read, with commas.")
+    ] = ()

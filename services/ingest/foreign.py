@@ -1,0 +1,170 @@
+"""Reports of workers of the public runtimes, turned into ours: both spellings, ids as numbers or text."""
+
+from typing import Any, Literal, cast
+
+import msgspec
+
+from noetl_common.core.events import COMMAND_TERMINALS, INFORMATIVE, Envelope, canonical
+from noetl_common.core.shard import hashed_id
+from noetl_common.core.values import reference_of
+from noetl_common.errors import Invalid
+from noetl_common.store.results import ResultStore
+from noetl_common.wire import Report, encode
+from services.ingest.starts import ref_of, stored_row
+
+# Where the tool's result stands in a foreign payload, by preference.
+DATA_KEYS = ("result", "response", "data", "output_result")
+# What a foreign payload says about itself, beside the result.
+SHELL_KEYS = frozenset({"command_id", "worker_id", "status", "error", "attempt", "call_index", "step", "duration_ms"})
+MESSAGE_CHARACTERS_MAX = 2000
+CALL_EVENTS = frozenset({"call.done", "call.error"})
+Terminal = Literal["command.completed", "command.failed", "command.cancelled"]
+
+
+class ForeignEvent(msgspec.Struct, kw_only=True):
+    """One event of a public worker: the union of both spellings."""
+
+    execution_id: int | None = None
+    name: str = ""
+    event_type: str = ""
+    step: str = ""
+    node_name: str = ""
+    payload: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    result: Any = None
+    error: Any = None
+    status: str | None = None
+    worker_id: str | None = None
+    meta: dict[str, Any] | None = None
+    command_id: int | None = None
+    attempt: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Its event type, in our spelling."""
+        return canonical(self.event_type or self.name)
+
+    def said(self, key: str) -> Any:
+        """Return what the event says under `key`, wherever it says it; None when nowhere."""
+        for place in (self.meta, self.payload, self.context):
+            if place and place.get(key) is not None:
+                return place[key]
+        return None
+
+
+class ForeignBatch(msgspec.Struct, kw_only=True):
+    """POST /api/events/batch of a public worker."""
+
+    events: list[ForeignEvent]
+    execution_id: int | None = None
+    worker_id: str = ""
+
+
+class Converted(msgspec.Struct, kw_only=True):
+    """A batch as ours: the reports, and for each event given the index of its report (None: not to be stored)."""
+
+    worker_id: str
+    reports: list[Report]
+    places: list[int | None]
+
+
+async def convert(batch: ForeignBatch, store: ResultStore) -> Converted:
+    """Return the reports in a batch. Informative events have none: they are acknowledged and not stored.
+
+    Errors: Invalid with a JSON pointer; ReferenceNotAvailable when a large result cannot be stored.
+    """
+    reports: list[Report] = []
+    places: list[int | None] = []
+    calls: dict[int, ForeignEvent] = {}
+    worker_id = batch.worker_id
+    for index, event in enumerate(batch.events):
+        pointer = f"/events/{index}"
+        worker_id = worker_id or event.worker_id or str(event.said("worker_id") or "")
+        if event.kind in CALL_EVENTS:
+            calls[_command_id(event, pointer, required=False)] = event
+        if event.kind in COMMAND_TERMINALS:
+            places.append(len(reports))
+            reports.append(await _report(event, batch, calls, store=store, pointer=pointer))
+        elif event.kind in INFORMATIVE or event.kind.startswith(("batch.", "subscription.", "loop.")):
+            places.append(None)
+        else:
+            found = event.event_type or event.name
+            raise Invalid(f"expected the name of a worker's event, found {found[:60]!r}", pointer=f"{pointer}/name")
+    return Converted(worker_id=worker_id, reports=reports, places=places)
+
+
+async def _report(
+    event: ForeignEvent, batch: ForeignBatch, calls: dict[int, ForeignEvent], *, store: ResultStore, pointer: str
+) -> Report:
+    execution_id = event.execution_id or batch.execution_id
+    if not execution_id:
+        raise Invalid("expected an execution_id, found none", pointer=f"{pointer}/execution_id")
+    command_id = _command_id(event, pointer, required=True)
+    call = calls.get(command_id) or calls.get(0)
+    attempt = event.attempt or event.said("attempt") or 0
+    step = event.step or event.node_name
+    envelope = Envelope(status="")
+    report = Report(
+        execution_id=execution_id,
+        event_type=cast(Terminal, event.kind),
+        command_id=command_id,
+        claim_token=_token(event),
+        step=step,
+        attempt=attempt if isinstance(attempt, int) else 0,
+        status="",
+        result=envelope,
+        meta={"foreign": True},
+    )
+    data = _data_of(event)
+    if data is None and call is not None:
+        data = _data_of(call)
+    if data is not None:
+        text = encode(data)
+        ref_id = hashed_id(execution_id, command_id, "foreign", report.attempt, text)
+        row = await stored_row(store, execution_id, step or "result", text, ref_id=ref_id)
+        report.results = [row]
+        envelope.reference = reference_of(ref_of(row))
+    if event.kind == "command.failed":
+        envelope.error = _error_of(event, call)
+    return report
+
+
+def _data_of(event: ForeignEvent) -> Any:
+    if event.result is not None:
+        return event.result
+    for place in (event.payload, event.context):
+        if not place:
+            continue
+        for key in DATA_KEYS:
+            if place.get(key) is not None:
+                return place[key]
+        rest = {key: value for key, value in place.items() if key not in SHELL_KEYS}
+        if rest and event.kind in COMMAND_TERMINALS | CALL_EVENTS:
+            return rest
+    return None
+
+
+def _error_of(event: ForeignEvent, call: ForeignEvent | None) -> dict[str, Any]:
+    error = event.error or event.said("error") or (call and (call.error or call.said("error"))) or "the command failed"
+    if isinstance(error, dict):
+        known = {key: error[key] for key in ("code", "kind", "retryable", "http_status", "pg_code") if key in error}
+        return {**known, "message": str(error.get("message") or error)[:MESSAGE_CHARACTERS_MAX]}
+    return {"message": str(error)[:MESSAGE_CHARACTERS_MAX]}
+
+
+def _command_id(event: ForeignEvent, pointer: str, *, required: bool) -> int:
+    given = event.command_id if event.command_id is not None else event.said("command_id")
+    if isinstance(given, str) and given.isdigit():
+        given = int(given)
+    if isinstance(given, int) and 0 < given < 1 << 63:
+        return given
+    if required:
+        raise Invalid(f"expected a command_id, found {given!r:.60}", pointer=f"{pointer}/meta/command_id")
+    return 0
+
+
+def _token(event: ForeignEvent) -> int:
+    given = event.said("claim_token")
+    if isinstance(given, str) and given.isdigit():
+        given = int(given)
+    return given if isinstance(given, int) and 0 < given < 1 << 63 else 0

@@ -1,0 +1,74 @@
+"""Errors as application/problem+json (RFC 9457), with the keys that older clients look for beside it."""
+
+import math
+from typing import Any
+
+import psycopg
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from noetl_common.db import is_retryable
+from noetl_common.errors import Conflict, NoetlError, Unauthorized, Unavailable
+from noetl_common.log import get_logger
+from noetl_common.wire import encode
+from services.ingest.claims import ActiveClaim
+
+log = get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+TITLES = {
+    400: "Bad request",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    413: "Too large",
+    422: "Invalid",
+    500: "Internal error",
+    503: "Unavailable",
+}
+
+
+def problem(status: int, *, code: str, message: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
+    """Return a problem document. `detail` is the message, or {code, message} where clients read `detail.code`."""
+    body = {
+        "type": "about:blank",
+        "title": TITLES.get(status, "Error"),
+        "status": status,
+        "code": code,
+        "detail": message,
+        "error": message,
+        **more,
+    }
+    return Response(encode(body), status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def problem_of(error: Exception) -> Response:
+    """Return the answer to a request that raised. What nobody expected is logged with its traceback, and not shown."""
+    if isinstance(error, NoetlError):
+        return _expected(error)
+    if isinstance(error, HTTPException):
+        code = TITLES.get(error.status_code, "error").upper().replace(" ", "_")
+        headers = dict(error.headers) if error.headers else None
+        return problem(error.status_code, code=code, message=str(error.detail), headers=headers)
+    if isinstance(error, psycopg.Error) and is_retryable(error):
+        log.warning("http.database_away", error=error)
+        return _expected(Unavailable("the database does not answer now"))
+    log.exception("http.bug")
+    return problem(500, code="INTERNAL_ERROR", message="an internal error; the server's log has the details")
+
+
+def _expected(error: NoetlError) -> Response:
+    headers: dict[str, str] = {}
+    more = error.details()
+    if isinstance(error, Conflict) and error.code != Conflict.code:
+        more = {**more, "detail": {"code": error.code, "message": str(error)}}
+    if isinstance(error, ActiveClaim):
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    elif error.status in (429, 503):
+        headers["retry-after"] = str(RETRY_AFTER_S)
+    if isinstance(error, Unauthorized) and error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return problem(error.status, code=error.code, message=str(error), headers=headers, **more)

@@ -1,0 +1,100 @@
+"""Requests, read within their limits: bodies, nesting, numbers in queries."""
+
+import re
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noetl_common import wire
+from noetl_common.errors import Invalid, NotFound, TooLarge
+from noetl_common.wire import BODY_BYTES_MAX, NESTING_MAX
+
+T = TypeVar("T")
+
+STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+INNERMOST = re.compile(rb"\[\]|\{\}")
+INT64_MAX = (1 << 63) - 1
+
+
+async def read_body(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Return the request's body, reading no further than the limit. Errors: TooLarge."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > bytes_max:
+        raise TooLarge(f"body: expected at most {bytes_max} bytes, found {declared}")
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > bytes_max:
+            raise TooLarge(f"body: expected at most {bytes_max} bytes, found more")
+    return bytes(chunks)
+
+
+async def read_json(request: Request, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
+    """Return the request's JSON body as a `kind`; no body counts as {}.
+
+    Errors: TooLarge over the size or nesting limit; Invalid with a JSON pointer for a wrong type.
+    """
+    body = await read_body(request, bytes_max=bytes_max)
+    check_nesting(body)
+    return wire.decode(body or b"{}", kind, bytes_max=bytes_max)
+
+
+def check_nesting(body: bytes) -> None:
+    """Return if the JSON text nests at most NESTING_MAX levels. Errors: TooLarge."""
+    if body.count(b"[") + body.count(b"{") <= NESTING_MAX:
+        return
+    # Each pass takes the innermost pairs away, at C speed; malformed text is the decoder's to refuse.
+    left = STRINGS.sub(b"", body).translate(None, NOT_BRACKETS)
+    for _level in range(NESTING_MAX):
+        left, pairs = INNERMOST.subn(b"", left)
+        if not pairs:
+            return
+    if INNERMOST.search(left):
+        raise TooLarge(f"body: expected at most {NESTING_MAX} levels of nesting, found more")
+
+
+def query_int(request: Request, name: str, default: int, *, low: int = 0, high: int = INT64_MAX) -> int:
+    """Return a number of the query, as it is. Errors: Invalid when it is none or outside [low, high]."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    value = int(text) if re.fullmatch(r"-?\d{1,19}", text) else None
+    if value is None or not low <= value <= high:
+        raise Invalid(f"{name}: expected a whole number from {low} to {high}, found {text[:40]!r}", pointer=f"/{name}")
+    return value
+
+
+def query_text(request: Request, name: str) -> str | None:
+    """Return a text of the query, None when it is missing or empty."""
+    return request.query_params.get(name) or None
+
+
+def query_flag(request: Request, name: str) -> bool:
+    """Return True when the query says so."""
+    return request.query_params.get(name, "").lower() in ("true", "1", "yes")
+
+
+def path_id(request: Request, name: str, *, what: str) -> int:
+    """Return the id in the path. Errors: NotFound when it can be nobody's."""
+    text = request.path_params[name]
+    if not re.fullmatch(r"\d{1,19}", text) or int(text) > INT64_MAX:
+        raise NotFound(f"no {what} {text[:60]!r}: expected a number of up to 19 digits")
+    return int(text)
+
+
+def paging(request: Request, *, size_default: int, size_max: int, size_min: int = 1) -> tuple[int, int, int]:
+    """Return (limit, offset, page) of `page`/`page_size` or of `limit`/`offset`. Errors: Invalid."""
+    if "page" in request.query_params or "page_size" in request.query_params:
+        size = query_int(request, "page_size", size_default, low=size_min, high=size_max)
+        page = query_int(request, "page", 1, low=1, high=1_000_000)
+        return size, (page - 1) * size, page
+    limit = query_int(request, "limit", size_default, low=1, high=size_max)
+    offset = query_int(request, "offset", 0, low=0, high=100_000_000)
+    return limit, offset, offset // limit + 1
+
+
+def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return `value` as a JSON response."""
+    return Response(wire.encode(value), status_code=status, media_type="application/json", headers=headers)

@@ -1,0 +1,30 @@
+"""The public API, one file a resource; this is the one table of all its routes."""
+
+from services.ingest.endpoints import Endpoint
+from services.ingest.routes import (
+    catalog,
+    commands,
+    credentials,
+    end_execution,
+    events,
+    execute,
+    execution_events,
+    executions,
+    health,
+    results,
+    workers,
+)
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *health.ENDPOINTS,
+    *catalog.ENDPOINTS,
+    *execute.ENDPOINTS,
+    *executions.ENDPOINTS,
+    *execution_events.ENDPOINTS,
+    *end_execution.ENDPOINTS,
+    *events.ENDPOINTS,
+    *commands.ENDPOINTS,
+    *workers.ENDPOINTS,
+    *results.ENDPOINTS,
+    *credentials.ENDPOINTS,
+)

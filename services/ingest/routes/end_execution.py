@@ -1,0 +1,134 @@
+"""End a run from outside: cancel, finalize, and the question whether it is cancelled."""
+
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noetl_common.core.events import Envelope, Event
+from noetl_common.core.state import TERMINAL
+from noetl_common.errors import Conflict, Invalid, NotFound
+from services.ingest import store_executions as store
+from services.ingest.endpoints import READ, WRITE, Api, Endpoint
+from services.ingest.requests import answer, path_id, read_json
+
+REASON_CHARACTERS_MAX = 1000
+
+
+class Cancel(msgspec.Struct, kw_only=True):
+    """POST /api/executions/{id}/cancel. Children are always cancelled with their parent."""
+
+    reason: str = ""
+    cascade: bool = True
+
+
+class Finalize(msgspec.Struct, kw_only=True):
+    """POST /api/executions/{id}/finalize."""
+
+    status: Literal["COMPLETED", "FAILED", "completed", "failed"] = "FAILED"
+    error: str | dict[str, Any] | None = None
+    reason: str = ""
+
+
+async def cancel(api: Api, request: Request) -> Response:
+    """Ask for the end of a run and its children. Durable when answered; running commands learn of it within 5 s."""
+    execution_id = path_id(request, "execution_id", what="execution")
+    asked = await read_json(request, Cancel)
+    await _running(api, execution_id)
+    reason = _short(asked.reason, "/reason") or "cancelled by request"
+    await _append(api, execution_id, event_type="cancel.requested", context={"reason": reason})
+    family = await store.list_live_family(api.pool, execution_id)
+    return answer(
+        {
+            "status": "cancelled",
+            "execution_id": str(execution_id),
+            "cancelled_executions": [str(member) for member in family],
+            "message": "cancellation is recorded; running commands are told with their next heartbeat",
+        }
+    )
+
+
+async def finalize(api: Api, request: Request) -> Response:
+    """End a run now, with the status given, whatever it is doing."""
+    execution_id = path_id(request, "execution_id", what="execution")
+    asked = await read_json(request, Finalize)
+    await _running(api, execution_id)
+    status = asked.status.upper()
+    said = asked.error if isinstance(asked.error, str) else (asked.error or {}).get("message", "")
+    message = _short(str(said or asked.reason), "/error")
+    context = {"status": status, **({"error": message} if message else {})}
+    await _append(api, execution_id, event_type="finalize.requested", context=context)
+    told = f"the run is being ended as {status}"
+    return answer({"status": "finalized", "execution_id": str(execution_id), "message": told})
+
+
+async def check_cancellation(api: Api, request: Request) -> Response:
+    """Return whether a run is, or is being, cancelled."""
+    execution_id = path_id(request, "execution_id", what="execution")
+    standing = await _standing(api, execution_id)
+    status = standing["status"]
+    cancelled = status == "CANCELLED" or standing["cancelling"] is not None
+    return answer(
+        {
+            "execution_id": str(execution_id),
+            "status": status,
+            "event_type": f"playbook.{status.lower()}" if status in TERMINAL else "",
+            "cancelled": cancelled,
+            "is_cancelled": cancelled,
+            "completed": status == "COMPLETED",
+            "failed": status == "FAILED",
+        }
+    )
+
+
+async def _standing(api: Api, execution_id: int) -> dict[str, Any]:
+    standing = await store.read_standing(api.pool, execution_id)
+    if standing is None:
+        raise NotFound(f"no execution {execution_id}")
+    return standing
+
+
+async def _running(api: Api, execution_id: int) -> None:
+    standing = await _standing(api, execution_id)
+    if standing["status"] in TERMINAL:
+        raise Conflict(f"execution {execution_id} has ended: {standing['status']}", code="already_completed")
+
+
+async def _append(api: Api, execution_id: int, *, event_type: str, context: dict[str, Any]) -> None:
+    envelope = Envelope(status="REQUESTED", context=context)
+    event = Event(execution_id=execution_id, event_type=event_type, status="REQUESTED", result=envelope)
+    await api.appender.append([event])
+
+
+def _short(text: str, pointer: str) -> str:
+    if len(text) > REASON_CHARACTERS_MAX:
+        raise Invalid(f"expected at most {REASON_CHARACTERS_MAX} characters, found {len(text)}", pointer=pointer)
+    return text
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/api/executions/{execution_id}/cancel",
+        handler=cancel,
+        summary="Cancel a run and its children.",
+        scopes=WRITE,
+        body=Cancel,
+    ),
+    Endpoint(
+        method="POST",
+        path="/api/executions/{execution_id}/finalize",
+        handler=finalize,
+        summary="End a run now.",
+        scopes=WRITE,
+        body=Finalize,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/executions/{execution_id}/cancellation-check",
+        handler=check_cancellation,
+        summary="Ask whether a run is cancelled.",
+        scopes=READ,
+    ),
+)

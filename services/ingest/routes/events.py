@@ -1,0 +1,124 @@
+"""Reports of workers: one, or a batch. Durable and deduplicated when answered."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noetl_common import wire
+from noetl_common.errors import Invalid
+from noetl_common.wire import BATCH_EVENTS_MAX, PAYLOAD_INLINE_BYTES_MAX, Report, ReportBatch, Reported
+from services.ingest.endpoints import WORKER, Api, Endpoint
+from services.ingest.foreign import ForeignBatch, ForeignEvent, convert
+from services.ingest.requests import answer, check_nesting, read_body
+
+OURS = b'"claim_token"'
+REF_ID_MAX = (1 << 63) - 1
+
+
+async def append_batch(api: Api, request: Request) -> Response:
+    """Take a batch of reports, ours or a public worker's; answer what became of each."""
+    body = await read_body(request)
+    check_nesting(body)
+    if OURS in body:
+        batch = wire.decode(body, ReportBatch)
+        _check_size(len(batch.events))
+        for index, report in enumerate(batch.events):
+            _check(report, f"/events/{index}")
+        answers = await api.appender.report(batch.worker_id, batch.events)
+        event_ids = [event_id for event_id, _outcome in answers]
+        outcomes = [outcome for _event_id, outcome in answers]
+        return answer(Reported(status="ok", event_ids=event_ids, outcomes=outcomes))
+    foreign = wire.decode(body, ForeignBatch)
+    _check_size(len(foreign.events))
+    reported = await _take_foreign(api, foreign)
+    key = request.headers.get("idempotency-key") or request.headers.get("x-idempotency-key")
+    duplicate = bool(reported.outcomes) and all(outcome == "duplicate" for outcome in reported.outcomes)
+    return answer(
+        {
+            **msgspec.to_builtins(reported),
+            "status": "accepted",
+            "request_id": key or str(max(reported.event_ids, default=0)),
+            "queue_depth": 0,
+            "duplicate": duplicate,
+            "idempotency_key": key,
+        },
+        status=202,
+    )
+
+
+async def append_one(api: Api, request: Request) -> Response:
+    """Take one event of a public worker."""
+    body = await read_body(request)
+    check_nesting(body)
+    event = wire.decode(body, ForeignEvent)
+    reported = await _take_foreign(api, ForeignBatch(events=[event]))
+    return answer(
+        {
+            "status": "ok",
+            "event_id": reported.event_ids[0],
+            "outcome": reported.outcomes[0],
+            "commands_generated": reported.commands_generated,
+        }
+    )
+
+
+async def _take_foreign(api: Api, batch: ForeignBatch) -> Reported:
+    """Append a foreign batch; informative events get id 0 and count as accepted."""
+    converted = await convert(batch, api.store)
+    answers = await api.appender.report(converted.worker_id, converted.reports) if converted.reports else []
+    told: list[tuple[int, wire.Outcome]] = [
+        (0, "accepted") if place is None else answers[place] for place in converted.places
+    ]
+    return Reported(
+        status="ok", event_ids=[event_id for event_id, _outcome in told], outcomes=[outcome for _id, outcome in told]
+    )
+
+
+def _check_size(count: int) -> None:
+    if count > BATCH_EVENTS_MAX:
+        raise Invalid(f"expected at most {BATCH_EVENTS_MAX} events, found {count}", pointer="/events")
+
+
+def _check(report: Report, pointer: str) -> None:
+    """Refuse what a report must not say of its results: another run's rows, a payload that is not what it claims."""
+    for index, row in enumerate(report.results):
+        place = f"{pointer}/results/{index}"
+        if row.execution_id != report.execution_id:
+            raise Invalid(
+                f"expected execution {report.execution_id}, found {row.execution_id}", pointer=f"{place}/execution_id"
+            )
+        if row.inline is None:
+            if row.store_tier == "db":
+                raise Invalid(
+                    "expected the payload inline, or another tier than db, found neither", pointer=f"{place}/inline"
+                )
+            continue
+        payload = bytes(row.inline)
+        if len(payload) > PAYLOAD_INLINE_BYTES_MAX or len(payload) != row.bytes:
+            expected = f"at most {PAYLOAD_INLINE_BYTES_MAX} bytes, as many as `bytes` says ({row.bytes})"
+            raise Invalid(f"expected {expected}, found {len(payload)}", pointer=f"{place}/inline")
+        try:
+            payload.decode()
+        except UnicodeDecodeError as exc:
+            raise Invalid("expected UTF-8, found other bytes", pointer=f"{place}/inline") from exc
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/api/events/batch",
+        handler=append_batch,
+        summary="Report commands' ends, up to 256 at once.",
+        scopes=WORKER,
+        body=ReportBatch,
+        answer=Reported,
+    ),
+    Endpoint(
+        method="POST",
+        path="/api/events",
+        handler=append_one,
+        summary="Report one event.",
+        scopes=WORKER,
+        body=ForeignEvent,
+    ),
+)

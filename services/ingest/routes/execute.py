@@ -1,0 +1,65 @@
+"""Start a playbook."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noetl_common.errors import Invalid
+from services.ingest.endpoints import EXECUTE, Api, Endpoint
+from services.ingest.requests import answer, read_json
+from services.ingest.routes.catalog import version_of
+from services.ingest.starts import Asked
+
+
+class Execution(msgspec.Struct, kw_only=True):
+    """POST /api/execute: path (and version) or catalog_id; `payload` and `workload` are the same thing."""
+
+    path: str = ""
+    version: int | str | None = None
+    catalog_id: int | None = None
+    payload: dict[str, Any] | None = None
+    workload: dict[str, Any] | None = None
+    input: dict[str, Any] | None = None
+    parent_execution_id: int | None = None
+
+
+async def execute(api: Api, request: Request) -> Response:
+    """Start a playbook; the answer comes when the start is committed. A repeated Idempotency-Key starts nothing."""
+    asked = await read_json(request, Execution)
+    if not asked.path and asked.catalog_id is None:
+        raise Invalid("expected path or catalog_id, found neither", pointer="/path")
+    wanted = Asked(
+        path=asked.path,
+        version=version_of(asked.version),
+        catalog_id=asked.catalog_id,
+        payload={**(asked.input or {}), **(asked.workload or {}), **(asked.payload or {})},
+        parent_execution_id=asked.parent_execution_id,
+        idempotency_key=request.headers.get("idempotency-key") or request.headers.get("x-idempotency-key"),
+    )
+    started = await api.starter.start(wanted)
+    return answer(
+        {
+            "execution_id": str(started.execution_id),
+            "status": "duplicate" if started.is_duplicate else "started",
+            "duplicate": started.is_duplicate,
+            "commands_generated": 0 if started.is_duplicate else 1,
+            "event_id": str(started.event_id),
+            "path": started.entry.path,
+            "version": started.entry.version,
+            "catalog_id": str(started.entry.catalog_id),
+        }
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/api/execute",
+        handler=execute,
+        summary="Start a playbook.",
+        scopes=EXECUTE,
+        body=Execution,
+    ),
+)

@@ -1,0 +1,198 @@
+"""Runs as people look at them: the list, one run, its status. Read models only, never an inference."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noetl_common.core.shard import minted_at_ms
+from noetl_common.core.state import TERMINAL
+from noetl_common.errors import Invalid, NotFound
+from services.ingest import store_executions as store
+from services.ingest.endpoints import READ, Api, Endpoint
+from services.ingest.requests import answer, paging, path_id, query_int, query_text
+from services.ingest.routes.execution_events import events_page
+
+WAIT_MAX_S = 5.0
+WAIT_PAUSE_S = 0.02
+WAIT_PAUSE_MAX_S = 0.2
+STATUSES = frozenset({"RUNNING", *TERMINAL})
+
+
+async def list_executions(api: Api, request: Request) -> Response:
+    """Return a page of runs, newest first."""
+    limit, offset, _page = paging(request, size_default=100, size_max=500)
+    status = query_text(request, "status")
+    if status is not None and status.upper() not in STATUSES:
+        raise Invalid(f"expected one of {', '.join(sorted(STATUSES))}, found {status[:40]!r}", pointer="/status")
+    rows = await store.list_executions(
+        api.pool,
+        path=query_text(request, "path"),
+        status=status.upper() if status else None,
+        catalog_id=query_int(request, "catalog_id", 0) or None,
+        parent=query_int(request, "parent_execution_id", 0) or None,
+        limit=limit,
+        offset=offset,
+    )
+    now = datetime.now(UTC)
+    return answer([_entry(row, now) for row in rows])
+
+
+async def read_execution(api: Api, request: Request) -> Response:
+    """Return one run, what it was started with, and a page of its events."""
+    execution_id = path_id(request, "execution_id", what="execution")
+    row = await _known(api, execution_id)
+    started = await store.read_start_input(api.pool, execution_id)
+    workload = ((started or {}).get("context") or {}).get("workload") or {}
+    body = {**_entry(row, row["now"]), "workload": workload.get("v"), "workload_ref": workload.get("ref")}
+    if request.query_params.get("include_events", "true").lower() in ("false", "0", "no"):
+        body |= {"events": [], "events_included": False}
+    else:
+        page = await events_page(api, request, execution_id)
+        body |= {**page, "events_included": True}
+    return answer({**body, "events_endpoint": f"/api/executions/{execution_id}/events"})
+
+
+async def read_status(api: Api, request: Request) -> Response:
+    """Return where a run stands. `wait_for`: an event id whose projection is waited for, 5 s at most."""
+    execution_id = path_id(request, "execution_id", what="execution")
+    wait_for = query_int(request, "wait_for", 0)
+    deadline_s = asyncio.get_running_loop().time() + WAIT_MAX_S
+    pause_s = WAIT_PAUSE_S
+    row = await _known(api, execution_id)
+    while row["as_of_event_id"] < wait_for and asyncio.get_running_loop().time() < deadline_s:
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, WAIT_PAUSE_MAX_S)
+        row = await _known(api, execution_id)
+    return answer(_status(row))
+
+
+async def _known(api: Api, execution_id: int) -> dict[str, Any]:
+    row = await store.read_execution(api.pool, execution_id)
+    if row is None:
+        raise NotFound(f"no execution {execution_id}")
+    return row
+
+
+def _entry(row: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """Return a run as both public servers show it, each key of either."""
+    progress = row["progress"] or {}
+    parent = row["parent_execution_id"]
+    return {
+        "execution_id": str(row["execution_id"]),
+        "catalog_id": str(row["catalog_id"]),
+        "path": row["path"],
+        "version": row["version"],
+        "status": row["status"],
+        "progress": _percent(row["status"], progress),
+        "progress_detail": progress,
+        "current_step": row["current_step"],
+        "result": row["result"],
+        "error": row["error"],
+        "parent_execution_id": str(parent) if parent else None,
+        "started_at": row["start_time"],
+        "completed_at": row["end_time"],
+        **_times(row, now),
+    }
+
+
+def _status(row: dict[str, Any]) -> dict[str, Any]:
+    progress = row["progress"] or {}
+    status = row["status"]
+    steps = progress.get("steps")
+    done = progress.get("completed_steps")
+    completed_steps = done if isinstance(done, list) else []
+    if isinstance(steps, dict):
+        completed_steps = [name for name, step in steps.items() if _step_status(step) == "COMPLETED"]
+    counts = {key: progress.get(key, 0) for key in ("total_steps", "running_steps", "failed_steps")}
+    return {
+        "execution_id": str(row["execution_id"]),
+        "path": row["path"],
+        "version": row["version"],
+        "status": status,
+        "completed": status == "COMPLETED",
+        "failed": status == "FAILED",
+        "cancelled": status == "CANCELLED",
+        "is_cancelled": status == "CANCELLED",
+        "completion_inferred": False,
+        "current_step": row["current_step"],
+        "completed_steps": completed_steps,
+        "progress": {**progress, **counts, "completed_steps": len(completed_steps) or _count(done)},
+        "variables": {},
+        "result": row["result"],
+        "error": row["error"],
+        **_times(row, row["now"]),
+        "last_event_id": str(row["last_event_id"]),
+        "as_of_event_id": str(row["as_of_event_id"]),
+        "lag_ms": row["lag_ms"],
+    }
+
+
+def _step_status(step: Any) -> str:
+    return str(step.get("status", "")).upper() if isinstance(step, dict) else str(step).upper()
+
+
+def _count(done: Any) -> int:
+    return done if isinstance(done, int) else 0
+
+
+def _percent(status: str, progress: dict[str, Any]) -> int:
+    if status == "COMPLETED":
+        return 100
+    total, done = progress.get("total_steps"), progress.get("completed_steps")
+    if isinstance(done, list):
+        done = len(done)
+    if not isinstance(total, int) or not isinstance(done, int) or total <= 0:
+        return 0
+    return min(99, 100 * done // total)
+
+
+def _times(row: dict[str, Any], now: datetime) -> dict[str, Any]:
+    start = row["start_time"] or datetime.fromtimestamp(minted_at_ms(row["execution_id"]) / 1000, UTC)
+    seconds = max(0.0, ((row["end_time"] or now) - start).total_seconds())
+    return {
+        "start_time": start,
+        "end_time": row["end_time"],
+        "duration_seconds": round(seconds, 3),
+        "duration_human": _human(seconds),
+    }
+
+
+def _human(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes}m {rest}s" if hours else f"{minutes}m {rest}s"
+
+
+PAGE = {"page": "integer", "page_size": "integer", "limit": "integer", "offset": "integer"}
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/api/executions",
+        handler=list_executions,
+        summary="List runs, newest first.",
+        scopes=READ,
+        query={**PAGE, "path": "string", "status": "string", "catalog_id": "integer", "parent_execution_id": "integer"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/executions/{execution_id}",
+        handler=read_execution,
+        summary="Read a run with a page of its events.",
+        scopes=READ,
+        query={"page": "integer", "page_size": "integer", "include_events": "boolean"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/executions/{execution_id}/status",
+        handler=read_status,
+        summary="Read where a run stands.",
+        scopes=READ,
+        query={"wait_for": "integer"},
+    ),
+)
