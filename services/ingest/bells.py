@@ -32,6 +32,10 @@ class PoolBells:
         """Return how often the pool's bell has rung: taken before looking, it makes a ring meanwhile count."""
         return self._rung.get(_spelled(pool), 0)
 
+    def waiting(self, pool: str) -> bool:
+        """Return True while someone waits for the pool."""
+        return _spelled(pool) in self._waiting
+
     async def wait(self, pool: str, timeout_s: float, *, since: int | None = None) -> bool:
         """Return True as soon as the pool's bell rings (or has rung since the mark), False after `timeout_s`."""
         if since is not None and self.mark(pool) != since:

@@ -10,12 +10,11 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.routing.draft import Decision
 from noetl_common.core.shard import last_id, shard_of
 from noetl_common.core.state import ExecutionState
-from noetl_common.core.values import Ref
 from noetl_common.db import Conn, Pool, json_text
 from noetl_common.errors import Fenced
 from noetl_common.sql import load_queries
 from noetl_common.wire import ResultRow
-from services.ingest.store import insert_results, result_of
+from services.ingest.store import insert_results
 
 SQL = load_queries("services.ingest")
 
@@ -215,22 +214,6 @@ async def fire_timers(conn: Conn, shard_id: int) -> list[Event]:
     for event, event_id in zip(events, taken, strict=True):
         event.event_id = event_id
     return [event for event in events if event.event_id]
-
-
-async def read_payload_rows(pool: Pool, refs: Sequence[Ref]) -> list[ResultRow]:
-    """Return where these payloads are; one that is not in the index is missing."""
-    args = {"execution_ids": [ref.execution_id for ref in refs], "ref_ids": [ref.ref_id for ref in refs]}
-    async with pool.connection() as conn:
-        rows = await (await conn.execute(SQL["read_payload_rows"], args)).fetchall()
-    return [result_of(row) for row in rows]
-
-
-async def read_loop_rows(pool: Pool, ref: Ref) -> list[ResultRow]:
-    """Return the results of a loop's items, in index order; an item without a result is missing."""
-    args = {"execution_id": ref.execution_id, "epoch": ref.epoch}
-    async with pool.connection() as conn:
-        rows = await (await conn.execute(SQL["read_loop_rows"], args)).fetchall()
-    return [result_of(row) for row in rows]
 
 
 async def find_shards_behind(pool: Pool, shard_ids: Iterable[int]) -> tuple[list[int], list[int]]:

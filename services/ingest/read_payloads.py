@@ -13,10 +13,11 @@ from noetl_common.db import Pool
 from noetl_common.errors import ReferenceNotAvailable
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ResultRow
-from services.ingest import decisions
+from services.ingest import store_claims
 from services.ingest.payloads import PayloadCache
 
 READS_AT_ONCE_MAX = 16
+LOOP_PAGE_ROWS = 2_000
 
 
 async def read_payloads(
@@ -26,11 +27,9 @@ async def read_payloads(
 
     Errors: ReferenceNotAvailable when the index or the tier does not have it; ReferenceCorrupt.
     """
-    plain = [ref for ref, _key in needs if ref.shape != "loop"]
-    rows: dict[tuple[int, int], ResultRow] = {}
-    if plain:
-        found = await decisions.read_payload_rows(pool, plain)
-        rows = {(row.execution_id, row.ref_id): row for row in found}
+    keys = [(ref.execution_id, ref.ref_id) for ref, _key in needs if ref.shape != "loop"]
+    found = await store_claims.read_results(pool, keys) if keys else []
+    rows = {(row.execution_id, row.ref_id): row for row in found}
     for ref, key in needs:
         if ref.shape == "loop":
             await _read_loop(pool, store, cache, ref)
@@ -52,7 +51,11 @@ async def read_body(store: ResultStore, row: ResultRow) -> bytes:
 
 
 async def _read_loop(pool: Pool, store: ResultStore, cache: PayloadCache, ref: Ref) -> None:
-    rows = await decisions.read_loop_rows(pool, ref)
+    rows: list[ResultRow] = []
+    while page := await store_claims.read_loop_results(
+        pool, ref.execution_id, ref.epoch, after=rows[-1].iter_index if rows else -1, limit=LOOP_PAGE_ROWS
+    ):
+        rows += page
     reading = asyncio.Semaphore(READS_AT_ONCE_MAX)
 
     async def item(row: ResultRow) -> Any:

@@ -125,17 +125,3 @@ SELECT c.shard_id,
     EXISTS (SELECT FROM noetl.timer t WHERE t.shard_id = c.shard_id AND t.due_at <= clock_timestamp()) AS due
 FROM noetl.shard_cursor c JOIN noetl.shard_head h USING (shard_id)
 WHERE c.shard_id = ANY(%(shard_ids)s)
-
--- name: read_payload_rows
--- Where these payloads are; small ones stand in the row.
-SELECT execution_id, ref_id, step, bytes, sha256, store_tier, physical_uri, compression, extracted, inline_payload
-FROM noetl.result_ref
-WHERE execution_id = ANY(%(execution_ids)s) AND ref_id = ANY(%(ref_ids)s)
-
--- name: read_loop_rows
--- The results of a loop's items, in index order.
-SELECT execution_id, ref_id, step, iter_index, shape, bytes, sha256, store_tier, physical_uri, compression, extracted,
-    inline_payload
-FROM noetl.result_ref
-WHERE execution_id = %(execution_id)s AND loop_epoch = %(epoch)s
-ORDER BY iter_index

@@ -15,7 +15,7 @@ from noetl_common.core.outcome import Outcome
 from noetl_common.core.playbook import Step, Task
 from noetl_common.core.policy import Verdict
 from noetl_common.core.routing import enter, leave
-from noetl_common.core.routing.draft import CatalogEntry, Child, Draft, NeedPlaybook, Timer, encode
+from noetl_common.core.routing.draft import CatalogEntry, Child, Draft, NeedPlaybook, Timer, encode, fits_inline
 from noetl_common.core.scope import Scope
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import Activity
@@ -120,7 +120,7 @@ def _open_child(
     workload = effective_workload(found.playbook.workload, payload, execution_id=child_id)
     body = encode(workload)
     value = Value(workload)
-    if len(body) > INLINE_VALUE_BYTES_MAX:
+    if not fits_inline(body, INLINE_VALUE_BYTES_MAX):
         value = Value(ref=draft.payload(workload, label="workload", body=body, execution_id=child_id))
     context: dict[str, Any] = {
         "path": path,

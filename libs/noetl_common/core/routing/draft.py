@@ -140,7 +140,7 @@ class Draft:
     def value(self, value: Any, *, label: str) -> Value:
         """Return `value` as it stands in events and state: inline when small, else as a payload of its own."""
         body = encode(value)
-        if len(body) <= INLINE_VALUE_BYTES_MAX:
+        if fits_inline(body, INLINE_VALUE_BYTES_MAX):
             return Value(value)
         return Value(ref=self.payload(value, label=label, body=body))
 
@@ -197,6 +197,11 @@ class Draft:
     def step(self, name: str) -> Step:
         """Return a step of the playbook."""
         return self.playbook.steps[name]
+
+
+def fits_inline(body: bytes, bytes_max: int) -> bool:
+    """Return True when JSON text may stand in a jsonb column: small, and without the NUL that jsonb refuses."""
+    return len(body) <= bytes_max and b"\\u0000" not in body
 
 
 def bounded_error(error: dict[str, Any]) -> dict[str, Any]:

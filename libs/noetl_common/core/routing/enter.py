@@ -8,7 +8,7 @@ from noetl_common.core import templates
 from noetl_common.core.commands import ITEM_INLINE_BYTES_MAX, Command, CommandContext, Item
 from noetl_common.core.playbook import Loop, Step
 from noetl_common.core.routing import children, leave
-from noetl_common.core.routing.draft import Draft, Timer, encode
+from noetl_common.core.routing.draft import Draft, Timer, encode, fits_inline
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.values import Ref, Value, reference_of
 from noetl_common.errors import TemplateFailed
@@ -150,7 +150,7 @@ def item_at(source: Value | None, items: list[Any] | None, index: int) -> Item:
     """Return item `index` of a collection: itself when small, else its place in the payload `source` names."""
     if items is None or source is None:
         return Item(v=index)
-    if len(encode(items[index])) <= ITEM_INLINE_BYTES_MAX:
+    if fits_inline(encode(items[index]), ITEM_INLINE_BYTES_MAX):
         return Item(v=items[index])
     if source.ref is None:
         return Item(v=items[index])
