@@ -58,6 +58,7 @@ class Desk:
         self.lease_s = 15.0
         self.leases = HeldLeases()
         self.running: dict[int, Running] = {}
+        self._tokens: dict[int, int] = {}  # the claim token that each command runs under
         self.finished: deque[Report] = deque()
         self.answered: set[int] = set()  # claim tokens of the batch under way that ingest has answered for
         self.bug: BaseException | None = None
@@ -72,10 +73,11 @@ class Desk:
 
     def start(self, command: ClaimedCommand, work: Coroutine[Any, Any, Report]) -> None:
         """Run `work` as the command's task; its report joins those that wait."""
-        older = [run for run in self.running.values() if run.command.command_id == command.command_id]
-        for run in older:
+        older = self._tokens.get(command.command_id)
+        if older is not None:
             # This worker lost the lease and was given the command again: only the newer claim can be reported.
-            self.abandon(run.command.claim_token, is_cancelled=False)
+            self.abandon(older, is_cancelled=False)
+        self._tokens[command.command_id] = command.claim_token
         task = asyncio.create_task(self._run(command, work))
         self.running[command.claim_token] = Running(command, task)
 
@@ -131,6 +133,8 @@ class Desk:
         finally:
             work.close()
             self.running.pop(token, None)
+            if self._tokens.get(command.command_id) == token:
+                del self._tokens[command.command_id]
             self.slot_free.set()
             self.report_due.set()
 
