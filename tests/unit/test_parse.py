@@ -210,6 +210,13 @@ def test_merge_keys_and_anchors_are_resolved() -> None:
             "step 'a', tool.url",
             "",
         ),
+        ("- {step: a, tool: {kind: noop}, next: {spec: {mode: [x]}}}", "unknown mode", "step 'a', next.spec.mode", ""),
+        (
+            "- {step: a, tool: {kind: noop, spec: {policy: {rules: [{else: {do: {}, backoff: []}}]}}}}",
+            "unknown verb {}",
+            "step 'a', tool.spec.policy.rules[0].then.do",
+            "",
+        ),
         ("- {step: a, tool: {kind: workbook, name: scle}}", "no action 'scle'", "step 'a', tool", ""),
         ("- {step: a, tool: {url: x}}", "the tool has no kind", "step 'a', tool", "add kind"),
         ("- {step: a, tool: {kind: noop}, case: []}", "no `case`", "step 'a', case", "arcs of `next`"),
@@ -367,6 +374,7 @@ def test_what_this_release_cannot_run_fails_when_it_runs_and_says_so(fields: str
         ("{kind: http, json: '{{ workload.get(key) }}'}", None),
         ("{kind: http, json: '{{ steps[name] }}'}", None),
         ("{kind: python, code: 'result = context.get(1)'}", None),
+        ("{kind: python, code: 'result = 1if 2else 3'}", set()),
         ("{kind: python, code: 'result = {\"context\": 1}  # context'}", set()),
     ],
 )

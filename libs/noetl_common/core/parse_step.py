@@ -127,7 +127,7 @@ class Steps:
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
         self._report.unknown_keys(spec, ("mode", "on_no_match", "policy"), (*path, "spec"), what="the spec of next")
         mode = spec.get("mode", "exclusive")
-        if mode not in _MODES:
+        if not isinstance(mode, str) or mode not in _MODES:
             self._report.error((*path, "spec", "mode"), f"unknown mode {mode!r}", hint=meant(str(mode), _MODES))
             mode = "exclusive"
         arcs = self._report.listing(fields.get("arcs"), (*path, "arcs"), "arcs")

@@ -207,12 +207,12 @@ class Tools:
     def _then(self, then: dict[str, Any], when: str | bool | None, path: Path) -> Rule:
         self._report.unknown_keys(then, _THEN_KEYS, path, what="then")
         do = then.get("do", "continue")
-        if do not in VERBS:
+        if not isinstance(do, str) or do not in VERBS:
             self._report.error((*path, "do"), f"unknown verb {do!r}", hint=meant(str(do), VERBS))
             do = "continue"
         # A delay says that the author wants to wait, so without a backoff it is a fixed one.
         backoff = then.get("backoff", "fixed" if "delay" in then else "none")
-        if backoff not in BACKOFFS:
+        if not isinstance(backoff, str) or backoff not in BACKOFFS:
             self._report.error((*path, "backoff"), f"unknown backoff {backoff!r}", hint=meant(str(backoff), BACKOFFS))
             backoff = "none"
         to = then.get("to")

@@ -1,6 +1,7 @@
 """Reads: which names templates and code mention, told from their text alone."""
 
 import ast
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -37,7 +38,9 @@ def needed_names(texts: list[str]) -> frozenset[str] | None:
 def code_reads(code: str, name: str) -> bool:
     """Return whether Python code mentions an identifier; code that does not parse does when the word stands in it."""
     try:
-        tree = ast.parse(code)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd code is its author's, and is not run here
+            tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return name in code
     return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
