@@ -63,6 +63,11 @@ class Report:
         )
 
 
+def is_word(value: Any, words: Collection[str]) -> bool:
+    """Return whether a value is one of the words; a list or a mapping is none."""
+    return isinstance(value, str) and value in words
+
+
 def meant(word: str, known: Collection[str]) -> str:
     """Return "did you mean ..." when a known word is near."""
     if word in _OTHER_WORDS and _OTHER_WORDS[word] in known:

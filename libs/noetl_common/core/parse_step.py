@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from noetl_common.core.checks import Report, check_condition, kind_of, meant
+from noetl_common.core.checks import Report, check_condition, is_word, kind_of, meant
 from noetl_common.core.parse_tool import Tools
 from noetl_common.core.playbook import Arc, Loop, Step, Task
 from noetl_common.core.reads import code_reads, condition_names, needed_names, texts_in
@@ -126,8 +126,8 @@ class Steps:
         self._report.unknown_keys(fields, _NEXT_KEYS, path, what="next")
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
         self._report.unknown_keys(spec, ("mode", "on_no_match", "policy"), (*path, "spec"), what="the spec of next")
-        mode = spec.get("mode", "exclusive")
-        if not isinstance(mode, str) or mode not in _MODES:
+        mode: Any = spec.get("mode", "exclusive")
+        if not is_word(mode, _MODES):
             self._report.error((*path, "spec", "mode"), f"unknown mode {mode!r}", hint=meant(str(mode), _MODES))
             mode = "exclusive"
         arcs = self._report.listing(fields.get("arcs"), (*path, "arcs"), "arcs")

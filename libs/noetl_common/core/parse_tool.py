@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from noetl_common.core.checks import Report, check_condition, kind_of, meant
+from noetl_common.core.checks import Report, check_condition, is_word, kind_of, meant
 from noetl_common.core.playbook import Rule, Task, Verb
 from noetl_common.core.yaml_source import Path
 
@@ -207,12 +207,12 @@ class Tools:
     def _then(self, then: dict[str, Any], when: str | bool | None, path: Path) -> Rule:
         self._report.unknown_keys(then, _THEN_KEYS, path, what="then")
         do = then.get("do", "continue")
-        if not isinstance(do, str) or do not in VERBS:
+        if not is_word(do, VERBS):
             self._report.error((*path, "do"), f"unknown verb {do!r}", hint=meant(str(do), VERBS))
             do = "continue"
         # A delay says that the author wants to wait, so without a backoff it is a fixed one.
         backoff = then.get("backoff", "fixed" if "delay" in then else "none")
-        if not isinstance(backoff, str) or backoff not in BACKOFFS:
+        if not is_word(backoff, BACKOFFS):
             self._report.error((*path, "backoff"), f"unknown backoff {backoff!r}", hint=meant(str(backoff), BACKOFFS))
             backoff = "none"
         to = then.get("to")
