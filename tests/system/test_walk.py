@@ -1,4 +1,4 @@
-"""docs/WALK.md is true: one run through every role calls each stop that the page names."""
+"""docs/WALK.md is true: one run of the README's playbook through every role calls each stop that the page names."""
 
 import re
 import sys
@@ -23,25 +23,6 @@ from services.worker.config import Config as WorkerConfig
 from tests.running import start_role, wait_until
 
 ROOT = Path(__file__).parents[2]
-PLAYBOOK = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: walk, path: tests/walk}
-workload: {name: reader}
-workflow:
-  - step: start
-    tool:
-      kind: python
-      input: {name: "{{ name }}"}
-      code: |
-        result = {"greeting": "hello " + name}
-    next:
-      arcs:
-        - step: end
-          when: "{{ start.greeting == 'hello reader' }}"
-  - step: end
-    tool: {kind: noop}
-"""
 
 
 async def test_one_run_passes_every_stop_of_the_walk(dsn: str, nats_url: str, tmp_path: Path) -> None:
@@ -63,9 +44,12 @@ async def test_one_run_passes_every_stop_of_the_walk(dsn: str, nats_url: str, tm
 
 
 async def run_to_its_end(client: httpx.AsyncClient) -> dict[str, Any]:
-    """Register the playbook, run it, and return what the API says about its end."""
-    (await client.post("/api/catalog/register", json={"content": PLAYBOOK})).raise_for_status()
-    answer = (await client.post("/api/execute", json={"path": "tests/walk"})).raise_for_status()
+    """Register the README's playbook, run it, and return what the API says about its end."""
+    shown = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    registered = (await client.post("/api/catalog/register", json={"content": shown[1]})).raise_for_status().json()
+    assert registered["warnings"] == []
+    answer = (await client.post("/api/execute", json={"path": registered["path"]})).raise_for_status()
     url = f"/api/executions/{answer.json()['execution_id']}"
 
     async def read_ended() -> dict[str, Any] | None:
