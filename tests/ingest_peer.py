@@ -42,6 +42,7 @@ class Peer:
         self.contexts: dict[int, CommandContext] = {}
         self.results: list[ResultRow] = []
         self.payloads: dict[str, bytes] = {}
+        self.burnt: set[str] = set()  # references whose payload no tier has any more
         self.reports: list[Report] = []
         self.batches: list[int] = []
         self.beats: list[Heartbeat] = []
@@ -119,6 +120,8 @@ class Peer:
             return Response(encode(HeartbeatAnswer(cancelled=self.cancelled, lost=self.lost)))
         if path == "/api/result/resolve":
             payload = self.payloads.get(request.query_params["ref"])
+            if request.query_params["ref"] in self.burnt:
+                return Response(b'{"code": "REFERENCE_NOT_AVAILABLE", "detail": "no tier has it"}', 503)
             return Response(b'{"error": "no such result"}', 404) if payload is None else Response(payload)
         if path.startswith("/api/credentials/"):
             name = path.rpartition("/")[2]

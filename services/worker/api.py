@@ -14,6 +14,7 @@ from noetl_common.errors import (
     Invalid,
     NoetlError,
     NotFound,
+    ReferenceCorrupt,
     ReferenceNotAvailable,
     TooLarge,
     Unauthorized,
@@ -21,7 +22,17 @@ from noetl_common.errors import (
 )
 from noetl_common.log import get_logger
 from noetl_common.loop import back_off_s
-from noetl_common.wire import Claim, Claimed, Heartbeat, HeartbeatAnswer, Report, ReportBatch, Reported, ResultRow, encode
+from noetl_common.wire import (
+    Claim,
+    Claimed,
+    Heartbeat,
+    HeartbeatAnswer,
+    Report,
+    ReportBatch,
+    Reported,
+    ResultRow,
+    encode,
+)
 
 log = get_logger(__name__)
 T = TypeVar("T")
@@ -108,7 +119,13 @@ class Api:
         await self._client.aclose()
 
     async def _send(
-        self, method: str, path: str, *, body: Any = None, query: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: dict[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> bytes:
         content = None if body is None else encode(body)
         try:
@@ -154,6 +171,10 @@ def checked(answer: httpx.Response, what: str) -> bytes:
     if answer.is_success:
         return answer.content
     message = f"{what}: {answer.status_code}: {answer.text[:500]}"
+    # These say more than their status: a payload that is gone does not come back by asking again.
+    lost = {kind.code: kind for kind in (ReferenceNotAvailable, ReferenceCorrupt)}.get(_code_of(answer))
+    if lost is not None:
+        raise lost(message)
     kinds: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 413: TooLarge, 422: Invalid, 400: Invalid}
     if answer.status_code in (401, 403):
         raise Unauthorized(message, status=answer.status_code)
@@ -166,3 +187,11 @@ def read(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind, strict=False)
     except msgspec.DecodeError as exc:
         raise Unavailable(f"ingest answered something else than {kind.__name__}: {exc}") from exc
+
+
+def _code_of(answer: httpx.Response) -> str:
+    try:
+        problem = msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        return ""
+    return str(problem.get("code", "")) if isinstance(problem, dict) else ""

@@ -174,11 +174,11 @@ async def test_a_failure_says_what_failed_where(peer: Peer, tmp_path: Path) -> N
     assert report.result.reference is None and report.results == []
 
 
-async def test_a_payload_nobody_has_fails_the_step(peer: Peer, tmp_path: Path) -> None:
-    peer.offer(
-        (noop(config={"result": "{{ gone.n }}"}),),
-        results={"gone": Ref(execution_id=EXECUTION, ref_id=4, label="gone")},
-    )
+@pytest.mark.parametrize("is_burnt", [False, True])
+async def test_a_payload_nobody_has_fails_the_step(peer: Peer, tmp_path: Path, is_burnt: bool) -> None:
+    gone = Ref(execution_id=EXECUTION, ref_id=4, label="gone")
+    peer.burnt = {gone.uri} if is_burnt else set()
+    peer.offer((noop(config={"result": "{{ gone.n }}"}),), results={"gone": gone})
     async with running(peer, tmp_path):
         (report,) = await peer.reported(1)
     assert report.result.error is not None and report.result.error["code"] == "REFERENCE_NOT_AVAILABLE"
