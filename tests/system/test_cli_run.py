@@ -121,7 +121,7 @@ def test_run_starts_everything_runs_a_file_and_leaves_nothing_running(machine: M
     assert answer["status"] == "COMPLETED"
     steps = {step["step"]: step for step in answer["steps"]}
     assert list(steps) == ["start", "each", "keep"]
-    assert steps["each"]["items"] == "7/7"
+    assert steps["each"]["items"] == {"total": 7, "done": 7, "failed": 0}
     assert {step["status"] for step in answer["steps"]} == {"COMPLETED"}
     assert not (machine.state / "stack.json").exists()
     machine.noetl("status", code=4)
@@ -188,6 +188,25 @@ def test_a_role_that_dies_is_started_again_and_the_run_goes_on(machine: Machine)
     assert wait_for_run(machine, hello)["status"] == "COMPLETED"
 
 
+def test_postgres_and_nats_that_die_are_started_again_at_their_ports(machine: Machine) -> None:
+    hello = machine.write("hello.yaml", HELLO)
+    machine.noetl("up", "--detach", "--port", "0")
+    up_pid = machine.json_of("status")["pid"]
+    before = children_of(up_pid)
+    servers = {pid for pid, name in before.items() if name in ("postgres", "nats-server")}
+    assert len(servers) == 2
+    for pid in servers:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        now = {pid for pid, name in children_of(up_pid).items() if name in ("postgres", "nats-server")}
+        if len(now - servers) == 2:
+            break
+        assert time.monotonic() < deadline, machine.logs()
+        time.sleep(0.05)
+    assert wait_for_run(machine, hello)["status"] == "COMPLETED"
+
+
 def test_ctrl_c_cancels_the_run_and_stops_what_it_started(machine: Machine) -> None:
     slow = machine.write("slow.yaml", SLOW)
     process = subprocess.Popen(
@@ -239,6 +258,21 @@ def wait_for_run(machine: Machine, file: Path) -> Any:
             return json.loads(done.stdout)
         assert done.returncode == 4 and time.monotonic() < deadline, f"{done.stderr}\n{machine.logs()}"
         time.sleep(0.2)
+
+
+def children_of(parent_pid: int) -> dict[int, str]:
+    """Return {pid: program} of the living children of a process."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text(encoding="utf-8")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        name, rest = text.split("(", 1)[1].rsplit(")", 1)
+        state, parent = rest.split()[:2]
+        if int(parent) == parent_pid and state != "Z":
+            found[int(folder.name)] = name
+    return found
 
 
 def is_alive(pid: int) -> bool:

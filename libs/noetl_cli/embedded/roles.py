@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from noetl_cli.embedded.server import end, spawn
+from noetl_cli.embedded.server import spawn, wait_or_kill
 from noetl_common.errors import ConfigError
 
 # Started in this order, stopped in the reverse: what others depend on goes last.
@@ -89,8 +89,8 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     def wait_stopped(self) -> None:
-        """Wait until it has ended; kill it after STOP_TIMEOUT_S."""
-        end(self._process, stop_signal=signal.SIGTERM, timeout_s=STOP_TIMEOUT_S)
+        """Wait until it has ended; kill it after STOP_TIMEOUT_S. A second SIGTERM would cut its orderly stop short."""
+        wait_or_kill(self._process, timeout_s=STOP_TIMEOUT_S)
 
     def _start(self) -> None:
         self._started_s = time.monotonic()

@@ -37,7 +37,9 @@ class Server:
 
     def stop(self, *, timeout_s: float = 15.0) -> None:
         """Stop it cleanly and wait; kill it when it takes longer than `timeout_s`."""
-        end(self.process, stop_signal=self._stop_signal, timeout_s=timeout_s)
+        if self.alive():
+            self.process.send_signal(self._stop_signal)
+        wait_or_kill(self.process, timeout_s=timeout_s)
 
 
 def spawn(
@@ -74,10 +76,8 @@ def spawn(
         )
 
 
-def end(process: "subprocess.Popen[bytes]", *, stop_signal: int, timeout_s: float) -> None:
-    """Send `stop_signal` and wait; after `timeout_s` kill."""
-    if process.poll() is None:
-        process.send_signal(stop_signal)
+def wait_or_kill(process: "subprocess.Popen[bytes]", *, timeout_s: float) -> None:
+    """Wait for a process that was asked to end; after `timeout_s` kill it."""
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:

@@ -5,9 +5,10 @@ import http.client
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,6 +29,9 @@ EXIT_CONFIG = 3  # what a role ends with when a setting is wrong: trying again c
 ROLES = ("meta", "ingest", "compute", "worker")
 
 
+STARTERS: dict[str, Callable[..., Server]] = {"postgres": start_postgres, "nats": start_nats}
+
+
 class Plan(msgspec.Struct, kw_only=True):
     """What to run. `port`: of the API, None for any free one. `replicas` None: all roles in one process."""
 
@@ -45,7 +49,7 @@ class Stack:
         self.state = state
         self.plan = plan
         self.children: list[Child] = []
-        self.servers: list[Server] = []
+        self.servers: dict[str, Server] = {}
         self.running: Running | None = None
         self.timings_s: dict[str, float] = {}
 
@@ -86,7 +90,12 @@ class Stack:
         """Start again what has died (unless told not to); return the names of what was started."""
         if not self.plan.restart:
             return []
-        revived = [child.role.name for child in self.children if child.tend()]
+        revived = [name for name, server in self.servers.items() if not server.alive()]
+        for name in revived:
+            # At the port it had: its clients connect again by themselves.
+            port = urlsplit(self.servers[name].url).port
+            self.servers[name] = STARTERS[name](self.state.path, port=port)
+        revived += [child.role.name for child in self.children if child.tend()]
         if revived:
             self._publish()
         return revived
@@ -96,7 +105,7 @@ class Stack:
         if self.state.is_mine():
             self.state.withdraw()
         stop_in_order(self.children)
-        for server in reversed(self.servers):
+        for server in reversed(self.servers.values()):
             server.stop()
         self.state.unlock()
 
@@ -106,14 +115,13 @@ class Stack:
         credential: dict[str, Any] = {}
         database_url = given_url("DATABASE_URL")
         if not database_url:
-            postgres = start_postgres(self.state.path)
-            self.servers.append(postgres)
+            postgres = self.servers["postgres"] = start_postgres(self.state.path)
             database_url = postgres.url
             credential = ensure_playbook_database(postgres.url, postgres.home)
         nats_url = given_url("NATS_URL")
         if not nats_url:
-            self.servers.append(start_nats(self.state.path))
-            nats_url = self.servers[-1].url
+            nats = self.servers["nats"] = start_nats(self.state.path)
+            nats_url = nats.url
         self.timings_s["servers"] = time.monotonic() - begun
         return database_url, nats_url, credential
 

@@ -12,7 +12,7 @@ from noetl_cli.documents import check_document, read_document, register_document
 from noetl_cli.options import Output, Server
 from noetl_cli.output import Format, print_json, print_table, say
 from noetl_cli.payload import payload_of
-from noetl_cli.run_view import RunView
+from noetl_cli.run_view import RunView, StepView
 from noetl_common.errors import Invalid
 
 if TYPE_CHECKING:
@@ -69,13 +69,25 @@ def show(detail: dict[str, Any], view: RunView, output: Format) -> None:
     """Print how the run ended: one JSON document with its result, or a table of its steps."""
     if output is Format.JSON:
         shown = {key: value for key, value in detail.items() if key not in HIDDEN}
-        print_json({**shown, "status": view.status, "steps": rows_of(view)})
+        print_json({**shown, "status": view.status, "steps": [step_of(step) for step in view.steps]})
         return
     print_table(COLUMNS, rows_of(view))
     error = detail.get("error") or view.error
     say(f"{view.status}  execution {detail['execution_id']}  {detail.get('duration_human') or ''}".rstrip())
     if view.status != "COMPLETED" and error:
         say(f"error: {error.get('message', error) if isinstance(error, dict) else error}")
+
+
+def step_of(step: StepView) -> dict[str, Any]:
+    """Return a step as the JSON document has it."""
+    items = {"total": step.items, "done": step.done, "failed": step.failed} if step.is_loop else None
+    return {
+        "step": step.name,
+        "status": step.status,
+        "attempts": step.attempts,
+        "items": items,
+        "duration_s": round(step.duration_s, 3),
+    }
 
 
 def rows_of(view: RunView) -> list[dict[str, Any]]:
