@@ -117,7 +117,7 @@ async def issue(pool: Pool, execution_id: int, *, count: int = 1, step: str = "s
                     issued,
                     index if count > 1 else -1,
                     9 if count > 1 else 0,
-                    columns.get("pool", "default"),
+                    columns.get("pool_name", "default"),
                     columns.get("priority", 0),
                     columns.get("crash_count", 0),
                 ],

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
@@ -46,10 +46,11 @@ class Claims:
         self._bundles: OrderedDict[tuple[int, int], Bundle] = OrderedDict()
         self._bundles_bytes = 0
 
-    async def claim(self, wanted: Claim) -> Claimed:
+    async def claim(self, wanted: Claim, *, is_gone: Callable[[], Awaitable[bool]] | None = None) -> Claimed:
         """Return commands on lease to the worker; hold the request up to `wait_s` while there are none.
 
-        Holding costs no query: it ends at a ring of the pool's bell.
+        Holding costs no query: it ends at a ring of the pool's bell. `is_gone` tells that the client went away
+        meanwhile: nothing is leased to it then.
         """
         deadline_s = asyncio.get_running_loop().time() + min(max(wanted.wait_s, 0.0), WAIT_MAX_S)
         max_ = min(max(wanted.max, 1), CLAIM_MAX)
@@ -60,6 +61,8 @@ class Claims:
             )
             left_s = deadline_s - asyncio.get_running_loop().time()
             if commands or left_s <= 0 or not await self._bells.wait(wanted.pool, left_s, since=mark):
+                break
+            if is_gone is not None and await is_gone():
                 break
         if commands:
             metrics.inc("noetl_commands_claimed_total", len(commands), pool=wanted.pool)

@@ -23,7 +23,8 @@ class SingleClaim(msgspec.Struct, kw_only=True):
 
 async def claim(api: Api, request: Request) -> Response:
     """Lease waiting commands of a pool; while there are none the request is held, `wait_s` at most."""
-    return answer(await api.claims.claim(await read_json(request, Claim)))
+    wanted = await read_json(request, Claim)
+    return answer(await api.claims.claim(wanted, is_gone=request.is_disconnected))
 
 
 async def read_claims(api: Api, request: Request) -> Response:
