@@ -30,16 +30,17 @@ async def initialise(conn: Conn, *, shard_count: int, partition_width_hours: int
         check_shard_count(shard_count)
     except ValueError as exc:
         raise ConfigError(f"NOETL_SHARD_COUNT: {exc}") from exc
+    given = {"shard_count": shard_count, "partition_width_hours": partition_width_hours}
+    row = await (await conn.execute(SQL["read_cluster"])).fetchone()
+    for name, wanted in given.items():
+        _check_same(name, wanted=wanted, found=wanted if row is None else row[name])
+    # The cluster's row comes last: who waits for it finds partitions to write to.
+    await create_ahead(conn, now_ms, partition_width_hours)
     async with conn.transaction():
-        given = {"shard_count": shard_count, "partition_width_hours": partition_width_hours}
         await conn.execute(SQL["found_cluster"], given)
-        found = await _read(conn)
-        for name, wanted in given.items():
-            _check_same(name, wanted=wanted, found=getattr(found, name))
         for query in ("seed_heads", "seed_cursors", "seed_projection_checkpoints"):
             await conn.execute(SQL[query], given)
         await conn.execute(SQL["seed_leases"], {**given, "roles": list(SHARDED_ROLES)})
-    await create_ahead(conn, now_ms, partition_width_hours)
 
 
 async def read_cluster(pool: Pool) -> Cluster:
