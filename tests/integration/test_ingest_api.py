@@ -358,3 +358,20 @@ async def test_tokens_are_asked_for_and_their_scopes_count(api: Api) -> None:
         assert (await client.post("/api/commands/claim", json={"worker_id": "w"}, headers=worker)).status_code == 200
         admin = {"Authorization": "Bearer admin-token-01234567"}
         assert (await client.get("/api/credentials", headers=admin)).status_code == 200
+
+
+async def test_a_status_tells_steps_in_both_public_shapes(client: httpx.AsyncClient, pool: Pool) -> None:
+    execution_id = await executed(client)
+    steps = {
+        "a": {"status": "completed"},
+        "b": {"status": "running", "items": {"total": 9, "done": 3, "failed": 1}},
+    }
+    async with pool.connection() as conn:
+        text = encode({"steps": steps, "counts": {}}).decode()
+        await conn.execute("UPDATE noetl.execution SET progress = %s, current_step = 'b'", [text])
+        await conn.execute("UPDATE noetl.projection_checkpoint SET last_projected_event_id = 9000000000000000000")
+    status = (await client.get(f"/api/executions/{execution_id}/status?wait_for=5")).json()
+    assert status["completed_steps"] == ["a"] and status["current_step"] == "b"
+    assert status["progress"]["completed_steps"] == 1 and status["progress"]["total_steps"] == 2
+    [entry] = (await client.get("/api/executions")).json()
+    assert entry["progress"] == 50

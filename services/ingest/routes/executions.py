@@ -18,6 +18,7 @@ from services.ingest.routes.execution_events import events_page
 WAIT_MAX_S = 5.0
 WAIT_PAUSE_S = 0.02
 WAIT_PAUSE_MAX_S = 0.2
+STEP_STATES = ("completed", "running", "failed")
 STATUSES = frozenset({"RUNNING", *TERMINAL})
 
 
@@ -101,12 +102,14 @@ def _entry(row: dict[str, Any], now: datetime) -> dict[str, Any]:
 def _status(row: dict[str, Any]) -> dict[str, Any]:
     progress = row["progress"] or {}
     status = row["status"]
-    steps = progress.get("steps")
-    done = progress.get("completed_steps")
-    completed_steps = done if isinstance(done, list) else []
-    if isinstance(steps, dict):
-        completed_steps = [name for name, step in steps.items() if _step_status(step) == "COMPLETED"]
-    counts = {key: progress.get(key, 0) for key in ("total_steps", "running_steps", "failed_steps")}
+    steps = progress.get("steps") or {}
+    named = {state: [name for name, step in steps.items() if step["status"] == state] for state in STEP_STATES}
+    counts = {
+        "total_steps": len(steps),
+        "completed_steps": len(named["completed"]),
+        "running_steps": len(named["running"]),
+        "failed_steps": len(named["failed"]),
+    }
     return {
         "execution_id": str(row["execution_id"]),
         "path": row["path"],
@@ -118,8 +121,8 @@ def _status(row: dict[str, Any]) -> dict[str, Any]:
         "is_cancelled": status == "CANCELLED",
         "completion_inferred": False,
         "current_step": row["current_step"],
-        "completed_steps": completed_steps,
-        "progress": {**progress, **counts, "completed_steps": len(completed_steps) or _count(done)},
+        "completed_steps": named["completed"],
+        "progress": {**progress, **counts},
         "variables": {},
         "result": row["result"],
         "error": row["error"],
@@ -130,23 +133,16 @@ def _status(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _step_status(step: Any) -> str:
-    return str(step.get("status", "")).upper() if isinstance(step, dict) else str(step).upper()
-
-
-def _count(done: Any) -> int:
-    return done if isinstance(done, int) else 0
-
-
 def _percent(status: str, progress: dict[str, Any]) -> int:
+    """Return how much of what has begun is done; a run's whole size is not known before its end."""
     if status == "COMPLETED":
         return 100
-    total, done = progress.get("total_steps"), progress.get("completed_steps")
-    if isinstance(done, list):
-        done = len(done)
-    if not isinstance(total, int) or not isinstance(done, int) or total <= 0:
-        return 0
-    return min(99, 100 * done // total)
+    total = done = 0
+    for step in (progress.get("steps") or {}).values():
+        items = step.get("items") or {"total": 1, "done": int(step["status"] == "completed"), "failed": 0}
+        total += items["total"]
+        done += items["done"] + items["failed"]
+    return min(99, 100 * done // total) if total else 0
 
 
 def _times(row: dict[str, Any], now: datetime) -> dict[str, Any]:
