@@ -3,7 +3,7 @@
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -18,16 +18,16 @@ LAG = re.compile(r"^noetl_projection_lag_seconds(?:\{[^}]*\})? (\S+)$", re.MULTI
 class Sampler:
     """Sample a stack from a thread of its own for as long as the `with` block lasts.
 
-    Shapes: `rss_bytes` {role: peak, the largest of its processes}; `lags_s` one entry a sample, the worst shard's.
+    Shapes: `servers` {name: pid} of what runs beside the roles; `rss_bytes` {role: peak, the largest of its
+    processes}; `lags_s` one entry a sample, the worst shard's.
     """
 
-    def __init__(self, running: Running, *, postgres_pid: int | None, nats_pid: int | None) -> None:
+    def __init__(self, running: Running, *, servers: Mapping[str, int]) -> None:
         self.rss_bytes: dict[str, int] = {}
         self.lags_s: list[float] = []
+        self._postgres_pid = servers.get("postgres")
         self._roles = [(role.role, role.pid) for role in running.roles]
-        self._postgres_pid = postgres_pid
-        if nats_pid:
-            self._roles.append(("nats", nats_pid))
+        self._roles += [(name, pid) for name, pid in servers.items() if name != "postgres"]
         self._metrics = [f"http://127.0.0.1:{role.port}/metrics" for role in running.roles if role.role == "compute"]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler")
