@@ -29,7 +29,8 @@ class Config(Common, frozen=True, kw_only=True):
         int, env("NOETL_WORKER_CACHE_BYTES", unit="bytes", doc="Payloads kept in memory, by their JSON size.")
     ] = 64 * 1024 * 1024
     pipeline_calls_max: Annotated[
-        int, env("NOETL_PIPELINE_CALLS_MAX", doc="Tool calls that one command may make, its retries and jumps included.")
+        int,
+        env("NOETL_PIPELINE_CALLS_MAX", doc="Tool calls that one command may make, its retries and jumps included."),
     ] = 100_000
     tool_timeout_s: Annotated[
         float, env("NOETL_TOOL_TIMEOUT_SEC", unit="s", doc="Limit of a tool call that names none.")
@@ -40,12 +41,8 @@ class Config(Common, frozen=True, kw_only=True):
     python_memory_bytes_max: Annotated[
         int, env("NOETL_PYTHON_MEMORY_BYTES", unit="bytes", doc="Address space of one python interpreter.")
     ] = 1024 * 1024 * 1024
-    python_processes: Annotated[
-        int, env("NOETL_PYTHON_PROCESSES", doc="Warm python interpreters; 0: one a core.")
-    ] = 0
-    store_tier: Annotated[
-        Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")
-    ] = "disk"
+    python_processes: Annotated[int, env("NOETL_PYTHON_PROCESSES", doc="Warm python interpreters; 0: one a core.")] = 0
+    store_tier: Annotated[Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")] = "disk"
     store_dir: Annotated[
         str, env("NOETL_STORE_DIR", doc="Folder of the disk tier; shared by every role that reads results.")
     ] = ".noetl/results"
