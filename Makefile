@@ -64,7 +64,7 @@ schema: install ## Write docs/schema.sql: the dump of a freshly migrated databas
 lock: install ## Resolve the dependencies again into requirements.lock (pins and hashes, no URLs)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --upgrade \
-		--generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
+		--generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock
 
 .PHONY: clean
 clean: ## Remove .venv, caches and the laptop's state directory

@@ -25,7 +25,7 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "bas
 # How and where this was written is nobody's business; what it is called for stands beside it.
 BANNED = {
     "a machine's path": r"(?<![\w.])/(?:work|root|farm)/",
-    "a package index setting": r"index-url\b(?<!no-emit-index-url)|extra-index",
+    "a package index setting": r"index[-]url|extra[-]index",
     "an author that is not a person": r"\b(?:[Aa]ssistant|[Cc]hatbot|language model|LLM)s?\b",
     "an unfinished mark": r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b",
     "a ticket of another place": r"\b[Ii]ssue \d+\b",
