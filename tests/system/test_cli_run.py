@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from noetl_cli.embedded import discard_postgres
-
 TIMEOUT_S = 120.0
 HELLO = """
 apiVersion: noetl.io/v2
@@ -110,8 +108,8 @@ class Machine:
 def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
     yield made
-    subprocess.run(made.command("down"), env=made.environ, cwd=tmp_path, capture_output=True, timeout=TIMEOUT_S)
-    discard_postgres(made.state)
+    made.noetl("down", "--purge")
+    assert not made.state.exists(), "what the stack made is gone"
 
 
 def test_run_starts_everything_runs_a_file_and_leaves_nothing_running(machine: Machine) -> None:
