@@ -24,8 +24,11 @@ Made by `make env-example` from the config Struct of each role (`services/<role>
 
 Every setting is an environment variable. An empty one counts as not set. A secret may be given as a file instead:
 `<NAME>_FILE` holds its path; giving both is an error. A value of the wrong type ends the process with exit code 3 and a
-message that names the variable, what was expected and what was found. An unknown `NOETL_` variable is logged as a
-warning, or refused when `NOETL_STRICT_CONFIG=true`.
+message that names the variable, what was expected and what was found.
+
+The `noetl` command itself reads `NOETL_HOME` (the state directory, `.noetl` when empty), `NOETL_SERVER_URL` and `NOETL_API_TOKEN` (the API
+it talks to), `NOETL_PORT` (of the API it starts), and `DATABASE_URL` and `NATS_URL` (used instead of embedded servers); it passes the
+rest to the roles that it starts.
 """
 
 
