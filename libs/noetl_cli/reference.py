@@ -26,9 +26,9 @@ Every setting is an environment variable. An empty one counts as not set. A secr
 `<NAME>_FILE` holds its path; giving both is an error. A value of the wrong type ends the process with exit code 3 and a
 message that names the variable, what was expected and what was found.
 
-The `noetl` command itself reads `NOETL_HOME` (the state directory, `.noetl` when empty), `NOETL_SERVER_URL` and `NOETL_API_TOKEN` (the API
-it talks to), `NOETL_PORT` (of the API it starts), and `DATABASE_URL` and `NATS_URL` (used instead of embedded servers); it passes the
-rest to the roles that it starts.
+The `noetl` command itself reads `NOETL_HOME` (the state directory, `.noetl` when empty), `NOETL_SERVER_URL` and
+`NOETL_API_TOKEN` (the API it talks to), `NOETL_PORT` (of the API it starts), and `DATABASE_URL` and `NATS_URL` (used
+instead of embedded servers); it passes the rest to the roles that it starts.
 """
 
 
