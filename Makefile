@@ -68,5 +68,6 @@ lock: install ## Resolve the dependencies again into requirements.lock (pins and
 
 .PHONY: clean
 clean: ## Remove .venv, caches and the laptop's state directory
+	@test ! -d .noetl -o ! -x $(BIN)/noetl || $(BIN)/noetl down --purge || true
 	@rm -rf .venv .noetl dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
