@@ -136,8 +136,8 @@ class Engine:
         )
         try:
             data = self.tool(command, context, self)
-            ref = self.keep(command, context, data)
-            event.status, event.result = "COMPLETED", Envelope(status="COMPLETED", reference=reference_of(ref))
+            reference = None if data is None else reference_of(self.keep(command, context, data))
+            event.status, event.result = "COMPLETED", Envelope(status="COMPLETED", reference=reference)
         except Failed as exc:
             event.event_type, event.status = "command.failed", "FAILED"
             event.result = Envelope(status="FAILED", error={"code": "TOOL", "message": str(exc)})

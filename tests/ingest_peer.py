@@ -144,7 +144,7 @@ class Peer:
         return Claimed(commands=given, contexts=contexts, results=self.results if given else [], lease_s=self.lease_s)
 
     def _report(self, batch: ReportBatch) -> Response:
-        if any(report.step in self.refuse for report in batch.events if report.results):
+        if any(report.step in self.refuse for report in batch.events if report.event_type == "command.completed"):
             return Response(b'{"detail": "refused"}', 422)
         self.batches.append(len(batch.events))
         self.reports += batch.events

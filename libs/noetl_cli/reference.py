@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from noetl_cli import limits_page
-from noetl_common.config import render_env_example
+from noetl_common.config import known_names, render_env_example
 
 ROLES = ("ingest", "meta", "compute", "worker")
 
@@ -17,6 +17,9 @@ POSTGRES_PASSWORD=
 MINIO_ROOT_PASSWORD=
 ADMIN_TOKEN=
 """
+
+# What the command, the tests and the benchmarks read themselves.
+COMMAND_NAMES = {"NOETL_HOME", "NOETL_SERVER_URL", "NOETL_API_TOKEN", "NOETL_CONFORMANCE_DIR"}
 
 INTRODUCTION = """# Settings
 
@@ -74,6 +77,7 @@ def pages(root: Path) -> dict[str, str]:
         ".env.example": render_env_example(*kinds.values()) + COMPOSE,
         "docs/CONFIG.md": "\n\n".join(sections) + "\n",
         limits_page.PATH: limits_page.page(root),
+        "libs/noetl_common/known_settings.txt": "\n".join(sorted(known_names(*kinds.values()) | COMMAND_NAMES)) + "\n",
     }
 
 

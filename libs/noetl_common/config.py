@@ -5,6 +5,7 @@ import math
 import os
 import types
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -108,6 +109,12 @@ def known_names(*kinds: type[msgspec.Struct]) -> frozenset[str]:
         for setting in (field.setting for field in _fields(kind)):
             names |= {setting.name, f"{setting.name}_FILE"} if setting.secret else {setting.name}
     return frozenset(names)
+
+
+def every_known_name() -> frozenset[str]:
+    """Return every variable that some role or the command reads; `make env-example` keeps the list."""
+    listed = (resources.files("noetl_common") / "known_settings.txt").read_text(encoding="utf-8")
+    return frozenset(listed.split())
 
 
 def redacted(config: msgspec.Struct) -> dict[str, Any]:

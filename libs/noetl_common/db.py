@@ -96,6 +96,11 @@ def is_poison(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(POISON_SQLSTATES)
 
 
+def is_refused(error: BaseException) -> bool:
+    """Return True when Postgres will never take these rows: poison, or a key that stands already."""
+    return is_poison(error) or isinstance(error, pg.UniqueViolation)
+
+
 def violates(error: BaseException, constraint: str) -> bool:
     """Return True when `error` is a unique violation of the named constraint (or of a partition's copy of it)."""
     return isinstance(error, pg.UniqueViolation) and constraint in (error.diag.constraint_name or "")

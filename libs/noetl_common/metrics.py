@@ -39,7 +39,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_build_info", "gauge", "1, labelled with the release that runs.", ("version", "python")),
     Metric("noetl_loop_batch_seconds", "histogram", "Time of one batch that did something.", ("loop",), SECONDS),
     Metric("noetl_loop_errors_total", "counter", "Expected errors that a loop waited out.", ("loop",)),
-    Metric("noetl_pg_pool_wait_seconds", "histogram", "Time waited for a Postgres connection.", ("pool",), SECONDS),
     Metric("noetl_bus_published_total", "counter", "Messages handed to the bus."),
     Metric("noetl_bus_received_total", "counter", "Messages the bus delivered."),
     Metric("noetl_bus_dropped_total", "counter", "Messages not sent: the bus is away or too slow.", ("reason",)),
@@ -54,7 +53,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_object_store_ops_total", "counter", "Operations on a result tier.", ("tier", "op", "outcome")),
     # ingest: append and commands.
     Metric("noetl_events_ingested_total", "counter", "Inputs appended to the log.", ("event_type",)),
-    Metric("noetl_event_ingest_duration_seconds", "histogram", "Arrival to commit of one batch.", (), SECONDS),
     Metric("noetl_append_batch_events", "histogram", "Inputs in one append transaction.", (), COUNTS),
     Metric("noetl_append_batch_seconds", "histogram", "Time of one append transaction.", (), SECONDS),
     Metric("noetl_event_result_bytes", "histogram", "Size of an event's envelope.", (), BYTES),
@@ -63,18 +61,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_commands_fenced_total", "counter", "Reports refused: the claim was lost."),
     Metric("noetl_commands_duplicate_total", "counter", "Reports that had been accepted before."),
     Metric("noetl_duplicate_suppressed_total", "counter", "Inputs dropped by the guard.", ("guard",)),
-    Metric("noetl_commands_pending", "gauge", "Commands that wait for a worker.", ("pool", "priority")),
+    Metric("noetl_commands_pending", "gauge", "Commands that wait for a worker.", ("pool",)),
     Metric("noetl_commands_inflight", "gauge", "Commands on lease.", ("pool",)),
     Metric("noetl_command_latency_seconds", "histogram", "Time of one phase of a command.", ("phase",), SECONDS),
     # ingest: routing.
     Metric("noetl_route_batch_events", "histogram", "Inputs decided in one transaction.", (), COUNTS),
     Metric("noetl_route_batch_seconds", "histogram", "Time of one decision batch.", (), SECONDS),
-    Metric("noetl_route_events_total", "counter", "Inputs routed."),
     Metric("noetl_route_consequences_total", "counter", "Consequences written.", ("event_type",)),
-    Metric("noetl_commands_issued_total", "counter", "Commands issued.", ("kind",)),
     Metric("noetl_poison_inputs_total", "counter", "Inputs that could not be routed; their run failed."),
     Metric("noetl_recovery_replayed_events", "gauge", "Inputs read again at the last takeover.", ("role", "shard")),
-    Metric("noetl_replay_window_seconds", "gauge", "Age of the oldest input that a crash now replays.", ("shard",)),
     Metric("noetl_executions_started_total", "counter", "Runs started."),
     Metric("noetl_executions_ended_total", "counter", "Runs ended.", ("status",)),
     # compute.
@@ -126,6 +121,11 @@ def forget(name: str, **labels: str | int) -> None:
     """Drop one series, so that a shard given away is not shown for ever."""
     _checked(name, _METRICS[name].kind if name in _METRICS else "gauge", labels)
     _families[name].remove(*(str(labels[label]) for label in _METRICS[name].labels))
+
+
+def clear(name: str) -> None:
+    """Drop every series of a metric that is about to be set anew."""
+    _families[name].clear()
 
 
 def value(name: str, **labels: str | int) -> float:

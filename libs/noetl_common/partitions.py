@@ -63,7 +63,9 @@ async def count_ahead(conn: Conn, now_ms: int, width_hours: int) -> dict[str, in
 
 def slots(now_ms: int, width_hours: int, *, ahead: int) -> list[Slot]:
     """Return the partitions wanted at `now_ms`: the current one and `ahead` more, of every table."""
-    return [_slot(parent, now_ms, width_hours=width_hours, step=step) for step in range(ahead + 1) for parent in PARENTS]
+    return [
+        _slot(parent, now_ms, width_hours=width_hours, step=step) for step in range(ahead + 1) for parent in PARENTS
+    ]
 
 
 def _slot(parent: str, now_ms: int, *, width_hours: int, step: int) -> Slot:

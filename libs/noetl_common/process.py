@@ -5,7 +5,8 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from typing import cast
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar, cast
 
 import hypercorn.asyncio
 import hypercorn.config
@@ -15,6 +16,8 @@ from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
 from noetl_common import log as logs
+from noetl_common import tracing
+from noetl_common.config import Common, check_unknown, every_known_name, load
 from noetl_common.errors import ConfigError, DependencyMissing, Unavailable
 from noetl_common.health import Health
 from noetl_common.loop import Loop, run_loop
@@ -28,6 +31,7 @@ BACKLOG = 1024
 EXIT_OK, EXIT_BUG, EXIT_CONFIG, EXIT_DEPENDENCY = 0, 1, 3, 4
 
 log = logs.get_logger(__name__)
+C = TypeVar("C", bound=Common)
 
 
 class Service(msgspec.Struct, kw_only=True):
@@ -102,6 +106,26 @@ def run(name: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         log.exception("process.bug")
         return EXIT_BUG
     return EXIT_OK
+
+
+def run_role(name: str, kind: type[C], app: Callable[[C], AbstractAsyncContextManager[Service]]) -> int:
+    """Run one role from its environment until SIGTERM: `python -m services.<role>` is this. Returns the exit code."""
+
+    async def main(stop: asyncio.Event) -> None:
+        settings = prepare(name, kind)
+        async with app(settings) as service:
+            await serve(service, stop)
+
+    return run(name, main)
+
+
+def prepare(name: str, kind: type[C]) -> C:
+    """Return a role's settings, with logs and traces going where they say. Errors: ConfigError."""
+    settings = load(kind)
+    logs.configure(level=settings.log_level, fmt=settings.log_format, role=name, instance=settings.instance)
+    check_unknown(every_known_name())
+    tracing.configure(name)
+    return settings
 
 
 async def _until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:

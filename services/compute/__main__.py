@@ -1,21 +1,10 @@
-"""Start one compute process: python -m services.compute."""
+"""python -m services.compute: run until SIGTERM."""
 
-import asyncio
 import sys
 
-from noetl_common import log, process
-from noetl_common.config import load
+from noetl_common.process import run_role
 from services.compute.app import app
 from services.compute.config import Config
 
-
-async def main(stop: asyncio.Event) -> None:
-    """Serve until `stop`."""
-    config = load(Config)
-    log.configure(level=config.log_level, fmt=config.log_format, role="compute", instance=config.instance)
-    async with app(config) as service:
-        await process.serve(service, stop)
-
-
 if __name__ == "__main__":
-    sys.exit(process.run("compute", main))
+    sys.exit(run_role("compute", Config, app))

@@ -28,6 +28,7 @@ log = get_logger(__name__)
 QUEUE_INPUTS_MAX = 5_000  # per shard; beyond it callers are told to come back
 CALLER_WAIT_MAX_S = 30.0
 RETRY_PAUSE_S = 0.02
+ROW_BYTES = 400  # of an input beside its result: a batch is limited by bytes, roughly
 STATUS_OF = {"command.completed": "COMPLETED", "command.failed": "FAILED", "command.cancelled": "CANCELLED"}
 NO_PARTITION = "no partition of relation"
 
@@ -160,7 +161,9 @@ class Appender:
             event_time=report.event_time,
         )
         inline_bytes = sum(memoryview(row.inline).nbytes for row in report.results if row.inline is not None)
-        work = self._work(event, bytes_=len(encode(event)) + inline_bytes)
+        result_bytes = len(encode(report.result))
+        metrics.observe("noetl_event_result_bytes", result_bytes)
+        work = self._work(event, bytes_=ROW_BYTES + result_bytes + inline_bytes)
         work.report, work.worker_id, work.rows = report, worker_id, report.results
         return work
 

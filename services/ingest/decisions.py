@@ -45,13 +45,16 @@ class Applied(msgspec.Struct, kw_only=True):
     pools: set[str] = set()
 
 
-async def read_cursor(pool: Pool, shard_id: int, *, epoch: int) -> int:
-    """Return the last routed seq of a shard. Errors: Fenced when it is under another epoch."""
+async def read_cursor(pool: Pool, shard_id: int, *, epoch: int) -> tuple[int, int]:
+    """Return the last routed seq of a shard, and how many inputs wait behind it.
+
+    Errors: Fenced when the shard is under another epoch.
+    """
     async with pool.connection() as conn:
         row = await (await conn.execute(SQL["read_cursor"], {"shard_id": shard_id})).fetchone()
     if row is None or row["lease_epoch"] != epoch:
         raise Fenced(shard_id, epoch)
-    return int(row["seq"])
+    return row["seq"], row["waiting"]
 
 
 async def read_inputs(pool: Pool, shard_id: int, *, after_seq: int, limit: int) -> list[Event]:

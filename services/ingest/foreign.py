@@ -121,7 +121,7 @@ async def _report(
     if data is not None:
         text = encode(data)
         ref_id = hashed_id(execution_id, command_id, "foreign", report.attempt, text)
-        row = await stored_row(store, execution_id, step or "result", text, ref_id=ref_id)
+        row = await stored_row(store, text, execution_id=execution_id, step=step or "result", ref_id=ref_id)
         report.results = [row]
         envelope.reference = reference_of(ref_of(row))
     if event.kind == "command.failed":

@@ -21,7 +21,7 @@ LOOP_PAGE_ROWS = 2_000
 
 
 async def read_payloads(
-    pool: Pool, store: ResultStore, cache: PayloadCache, needs: Sequence[tuple[Ref, str | None]]
+    pool: Pool, store: ResultStore, *, cache: PayloadCache, needs: Sequence[tuple[Ref, str | None]]
 ) -> None:
     """Load each (reference, key or whole) into the cache; a key that the index holds saves loading the payload.
 
@@ -32,7 +32,8 @@ async def read_payloads(
     rows = {(row.execution_id, row.ref_id): row for row in found}
     for ref, key in needs:
         if ref.shape == "loop":
-            await _read_loop(pool, store, cache, ref)
+            whole, size_bytes = await _read_loop(pool, store, ref)
+            cache.put(ref.execution_id, ref.ref_id, whole, size_bytes=size_bytes)
             continue
         row = rows.get((ref.execution_id, ref.ref_id))
         if row is None:
@@ -50,7 +51,7 @@ async def read_body(store: ResultStore, row: ResultRow) -> bytes:
     return await store.read(row.physical_uri, row.sha256, row.compression)
 
 
-async def _read_loop(pool: Pool, store: ResultStore, cache: PayloadCache, ref: Ref) -> None:
+async def _read_loop(pool: Pool, store: ResultStore, ref: Ref) -> tuple[dict[str, Any], int]:
     rows: list[ResultRow] = []
     while page := await store_claims.read_loop_results(
         pool, ref.execution_id, ref.epoch, after=rows[-1].iter_index if rows else -1, limit=LOOP_PAGE_ROWS
@@ -67,8 +68,7 @@ async def _read_loop(pool: Pool, store: ResultStore, cache: PayloadCache, ref: R
     for row, value in zip(rows, await asyncio.gather(*(item(row) for row in rows)), strict=True):
         values[row.iter_index] = value
     stats = {"total": ref.size, "success": ref.size - ref.failed, "failed": ref.failed}
-    whole = {"results": values, "stats": stats, "count": ref.size}
-    cache.put(ref.execution_id, ref.ref_id, whole, size_bytes=sum(row.bytes for row in rows))
+    return {"results": values, "stats": stats, "count": ref.size}, sum(row.bytes for row in rows)
 
 
 async def store_payloads(store: ResultStore, made: Sequence[Decision]) -> list[ResultRow]:

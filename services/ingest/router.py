@@ -1,7 +1,8 @@
 """Route one shard: the caches between batches, and the batch itself in three marked steps."""
 
 import asyncio
-from collections import OrderedDict
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 import msgspec
@@ -39,6 +40,7 @@ PLAYBOOKS_MAX = 500
 LOADS_PER_INPUT_MAX = 50
 LOAD_S_MAX = 2.0
 LOAD_ATTEMPTS_MAX = 5
+NO_EPOCH = -1  # of a shard whose memory is in doubt
 
 
 class Shard(msgspec.Struct, kw_only=True):
@@ -84,14 +86,13 @@ class Router:
         if epoch is None:
             self._drop(shard_id)
             return 0
+        began_s = time.monotonic()
         try:
             # 1. gather
             shard = await self._shard(shard_id, epoch)
             inputs = self.handover.take(shard_id, after_seq=shard.seq, limit=shard.inputs_max)
             if not inputs:
-                inputs = await decisions.read_inputs(
-                    self.pool, shard_id, after_seq=shard.seq, limit=shard.inputs_max
-                )
+                inputs = await decisions.read_inputs(self.pool, shard_id, after_seq=shard.seq, limit=shard.inputs_max)
             if not inputs:
                 return 0
             self._check_no_gap(shard, inputs)
@@ -109,12 +110,16 @@ class Router:
         except BaseException:
             self._doubt(shard_id)
             raise
+        _measure(batch, seconds=time.monotonic() - began_s)
         return len(batch.decisions)
 
     async def _shard(self, shard_id: int, epoch: int) -> Shard:
         shard = self._shards.get(shard_id)
         if shard is None or shard.epoch != epoch:
-            seq = await decisions.read_cursor(self.pool, shard_id, epoch=epoch)
+            seq, waiting = await decisions.read_cursor(self.pool, shard_id, epoch=epoch)
+            if shard is None or shard.epoch != NO_EPOCH:
+                log.info("shard.taken_over", shard_id=shard_id, epoch=epoch, seq=seq, replayed_events=waiting)
+                metrics.gauge("noetl_recovery_replayed_events", waiting, role="ingest", shard=shard_id)
             inputs_max = shard.inputs_max if shard is not None else BATCH_INPUTS_MAX
             shard = self._shards[shard_id] = Shard(shard_id=shard_id, epoch=epoch, seq=seq, inputs_max=inputs_max)
         return shard
@@ -124,7 +129,7 @@ class Router:
         shard = self._shards.get(shard_id)
         self._drop(shard_id)
         if shard is not None:
-            self._shards[shard_id] = Shard(shard_id=shard_id, epoch=-1, seq=0, inputs_max=shard.inputs_max)
+            self._shards[shard_id] = Shard(shard_id=shard_id, epoch=NO_EPOCH, seq=0, inputs_max=shard.inputs_max)
 
     def _drop(self, shard_id: int) -> None:
         if self._shards.pop(shard_id, None) is not None:
@@ -133,7 +138,7 @@ class Router:
     def _check_no_gap(self, shard: Shard, inputs: list[Event]) -> None:
         first, last = seq_in(inputs[0].event_id), seq_in(inputs[-1].event_id)
         assert first == shard.seq + 1 and last == shard.seq + len(inputs), (
-            f"shard {shard.shard_id}: expected inputs {shard.seq + 1} to {shard.seq + len(inputs)}, found {first} to {last}"
+            f"shard {shard.shard_id}: expected {len(inputs)} inputs from {shard.seq + 1} on, found {first} to {last}"
         )
 
     async def _read_states(self, shard: Shard, inputs: list[Event]) -> None:
@@ -185,6 +190,7 @@ class Router:
                 raise
             # Only the pure decision, or a payload that stays away, gets here: this input can never be routed.
             log.exception("input.poison", execution_id=event.execution_id, event_id=event.event_id)
+            metrics.inc("noetl_poison_inputs_total")
             return route.fail(playbook, state, event, world=world, message=_reason(event, error))
 
     async def _load(self, event: Event, need: NeedPayload) -> None:
@@ -194,7 +200,7 @@ class Router:
         }
         try:
             async with asyncio.timeout(LOAD_S_MAX):
-                await read_payloads(self.pool, self.store, self.payloads, list(refs.values()))
+                await read_payloads(self.pool, self.store, cache=self.payloads, needs=list(refs.values()))
         except (TimeoutError, ReferenceNotAvailable) as error:
             failures = self._load_failures.get(event.event_id, 0) + 1
             self._load_failures[event.event_id] = failures
@@ -278,6 +284,16 @@ class Router:
             self.bells.ring(pool)
             await self.bus.publish(subjects.commands_bell(pool))
         await self.bus.publish(subjects.shard_bell(shard_id))
+
+
+def _measure(batch: Batch, *, seconds: float) -> None:
+    metrics.observe("noetl_route_batch_seconds", seconds)
+    metrics.observe("noetl_route_batch_events", len(batch.decisions))
+    drawn = Counter(event.event_type for decision in batch.decisions for event in decision.events)
+    for event_type, count in drawn.items():
+        metrics.inc("noetl_route_consequences_total", count, event_type=event_type)
+        if event_type.startswith("playbook."):
+            metrics.inc("noetl_executions_ended_total", count, status=event_type.removeprefix("playbook."))
 
 
 def _fresh_ids() -> Iterator[int]:

@@ -177,12 +177,16 @@ class Starter:
         if len(text) <= INLINE_VALUE_BYTES_MAX:
             return Value(msgspec.json.decode(text)), []
         row = await stored_row(
-            self._store, execution_id, WORKLOAD_LABEL, text, ref_id=hashed_id(execution_id, "workload")
+            self._store,
+            text,
+            execution_id=execution_id,
+            step=WORKLOAD_LABEL,
+            ref_id=hashed_id(execution_id, "workload"),
         )
         return Value(ref=ref_of(row)), [row]
 
 
-async def stored_row(store_: ResultStore, execution_id: int, step: str, text: bytes, *, ref_id: int) -> ResultRow:
+async def stored_row(store_: ResultStore, text: bytes, *, execution_id: int, step: str, ref_id: int) -> ResultRow:
     """Keep an encoded payload, inline or in a tier, and return its row. Errors: ReferenceNotAvailable."""
     stored = await store_.write(execution_id, step, text)
     payload = msgspec.json.decode(text)

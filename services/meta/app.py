@@ -21,6 +21,7 @@ from services.meta.loops.assign_shards import assign_shards_once
 from services.meta.loops.create_partitions import create_partitions_once
 from services.meta.loops.drop_expired import drop_expired_once
 from services.meta.loops.elect_leader import Leadership, elect_leader_once, resign
+from services.meta.loops.measure_queues import measure_queues_once
 from services.meta.loops.reap_commands import reap_commands_once
 from services.meta.loops.write_checkpoints import write_checkpoints_once
 
@@ -28,6 +29,7 @@ log = get_logger(__name__)
 ASSIGN_PAUSE_S = 0.2  # a shard that was given back waits this long at most, also without a bus
 SWEEP_PAUSE_S = 60.0
 START_PAUSE_S = 0.2
+MEASURE_PAUSE_S = 5.0
 
 
 @asynccontextmanager
@@ -82,6 +84,7 @@ def _loops(config: Config, pool: Pool, leadership: Leadership, *, bus: Bus, wake
         Loop(name="reap_commands", once=reap, idle_pause_s=config.reap_interval_ms / 1000),
         Loop(name="create_partitions", once=partitions, idle_pause_s=SWEEP_PAUSE_S),
         Loop(name="drop_expired", once=drop, idle_pause_s=SWEEP_PAUSE_S),
+        Loop(name="measure_queues", once=partial(measure_queues_once, pool, leadership), idle_pause_s=MEASURE_PAUSE_S),
     ]
 
 

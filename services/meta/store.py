@@ -178,3 +178,18 @@ async def drop_expired(pool: Pool, *, runtime_dead_s: float, keep_hours: int, li
         row = await (await conn.execute(SQL["count_dead_letters"])).fetchone()
     assert row is not None
     return runtimes.rowcount + checkpoints.rowcount, row["depth"]
+
+
+class Queue(NamedTuple):
+    """One pool's commands that wait and that are on lease."""
+
+    pool: str
+    pending: int
+    inflight: int
+
+
+async def measure_queues(pool: Pool) -> list[Queue]:
+    """Return the queue of each pool that has commands."""
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["measure_queues"])).fetchall()
+    return [Queue(row["pool"], row["pending"], row["inflight"]) for row in rows]

@@ -22,6 +22,7 @@ from services.worker.loops.report_results import report_results_once
 from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
+from services.worker.tools import http, postgres
 from services.worker.tools.python_pool import PythonPool
 
 log = get_logger(__name__)
@@ -78,6 +79,8 @@ async def app(config: Config) -> AsyncIterator[Service]:
         await asyncio.gather(*(running.task for running in desk.running.values()), return_exceptions=True)
         await heart.stop()
         await processes.close()
+        await http.close()
+        await postgres.close()
         await api.close()
 
 

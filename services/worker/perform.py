@@ -11,7 +11,7 @@ from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.events import Envelope
 from noetl_common.core.results import merged
 from noetl_common.core.scope import Scope, system_names
-from noetl_common.core.values import Ref, Value, reference_of
+from noetl_common.core.values import Ref, Shape, Value, reference_of
 from noetl_common.errors import NoetlError, ReferenceCorrupt
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ClaimedCommand, Report, ResultRow
@@ -149,12 +149,13 @@ async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended
     completed = ended.status == "completed"
     rows: list[ResultRow] = []
     reference: Ref | None = None
-    has_result = completed or any(data is not None for data in ended.labelled.values())
+    labelled = context.is_pipeline or context.more or (command.item is not None and command.item.prior is not None)
+    payload = ended.labelled if labelled else ended.last.data
+    # A result of null is no payload: it needs no row, and routing names it without one.
+    has_result = payload is not None and (completed or any(data is not None for data in ended.labelled.values()))
     if has_result:
-        labelled = context.is_pipeline or context.more or (command.item is not None and command.item.prior is not None)
-        payload = ended.labelled if labelled else ended.last.data
-        shape = "pipeline" if labelled else "plain"
-        reference, row = await persist_before_emit(command, payload, store=store, shape=shape)  # type: ignore[arg-type]
+        shape: Shape = "pipeline" if labelled else "plain"
+        reference, row = await persist_before_emit(command, payload, store=store, shape=shape)
         rows.append(row)
     told: dict[str, Any] | None = None
     if ended.variables:

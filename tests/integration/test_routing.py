@@ -121,7 +121,7 @@ async def test_a_paused_owner_that_wakes_up_writes_nothing(pool: Pool, bench: Be
 
 async def decide_next(bench: Bench, shard_id: int) -> Batch:
     """Decide the shard's next input and return the batch, unwritten."""
-    seq = await decisions.read_cursor(bench.pool, shard_id, epoch=bench.leases.epochs[shard_id])
+    seq, _waiting = await decisions.read_cursor(bench.pool, shard_id, epoch=bench.leases.epochs[shard_id])
     (event,) = await decisions.read_inputs(bench.pool, shard_id, after_seq=seq, limit=1)
     state = (await decisions.read_states(bench.pool, [event.execution_id]))[event.execution_id]
     playbook = await bench.router._playbook(state.catalog_id)

@@ -16,7 +16,9 @@ def playbook(steps: str, *, path: str = "t", more: str = "") -> str:
     )
 
 
-def step(name: str, *arcs: str, mode: str = "exclusive", extra: str = "", tool: str = "kind: python, code: 'x = 1'") -> str:
+def step(
+    name: str, *arcs: str, mode: str = "exclusive", extra: str = "", tool: str = "kind: python, code: 'x = 1'"
+) -> str:
     text = f"- step: {name}\n  tool: {{{tool}}}\n{extra}"
     if arcs:
         text += f"  next:\n    spec: {{mode: {mode}}}\n    arcs:\n" + "".join(f"    - {{step: {a}}}\n" for a in arcs)
@@ -33,7 +35,11 @@ def test_steps_run_one_after_another_and_the_playbook_completes_once():
 
 def test_a_join_is_entered_once_after_both_branches():
     text = playbook(
-        step("start", "a", "b", mode="inclusive") + step("a", "join") + step("b", "x") + step("x", "join") + step("join")
+        step("start", "a", "b", mode="inclusive")
+        + step("a", "join")
+        + step("b", "x")
+        + step("x", "join")
+        + step("join")
     )
     for seed in range(20):
         engine = Engine(text, seed=seed)
@@ -184,7 +190,9 @@ def test_an_expression_that_raises_fails_the_step_and_is_named():
     engine = Engine(playbook(step("start", "end, when: '{{ 1 / 0 }}'") + step("end")))
     state = engine.run("t")
     assert state.status == "FAILED"
-    assert state.failure is not None and "1 / 0" in state.failure["message"] and "arc to 'end'" in state.failure["message"]
+    assert (
+        state.failure is not None and "1 / 0" in state.failure["message"] and "arc to 'end'" in state.failure["message"]
+    )
 
 
 def test_a_duplicate_or_late_report_changes_nothing():
@@ -199,7 +207,9 @@ def test_a_duplicate_or_late_report_changes_nothing():
 
 
 CHILD = playbook(
-    "- step: start\n  tool: {kind: python, code: 'x'}\n", path="child", more="workload: {who: nobody, twice: '{{ who }}'}"
+    "- step: start\n  tool: {kind: python, code: 'x'}\n",
+    path="child",
+    more="workload: {who: nobody, twice: '{{ who }}'}",
 )
 
 
@@ -284,8 +294,10 @@ def test_a_cancel_stops_what_is_queued_and_reaches_the_children():
 
 def test_what_set_writes_is_seen_by_later_steps_and_large_values_go_by_reference():
     steps = (
-        "- step: start\n  tool: {kind: python, code: x}\n  set: {ctx.big: '{{ output.data.big }}', ctx.n: '{{ start.n }}'}\n"
-        "  next: {arcs: [{step: end, when: '{{ (big | length) == 5000 and ctx.n == 1 }}'}]}\n- step: end\n  tool: {kind: noop}\n"
+        "- step: start\n  tool: {kind: python, code: x}\n"
+        "  set: {ctx.big: '{{ output.data.big }}', ctx.n: '{{ start.n }}'}\n"
+        "  next: {arcs: [{step: end, when: '{{ (big | length) == 5000 and ctx.n == 1 }}'}]}\n"
+        "- step: end\n  tool: {kind: noop}\n"
     )
     engine = Engine(playbook(steps), tool=lambda c, x, e: {"big": "x" * 5000, "n": 1})
     state = engine.run("t")
@@ -301,3 +313,13 @@ def test_the_fold_of_the_log_is_the_state_whatever_the_order(seed: int, size: in
     assert msgspec.json.encode(engine.replayed(state.execution_id)) == msgspec.json.encode(state)
     ids = [e.event_id for e in sorted(engine.log, key=lambda e: e.event_id)]
     assert len(ids) == len(set(ids))
+
+
+def test_a_step_without_a_result_has_the_result_null():
+    steps = (
+        "- step: start\n  tool: {kind: noop}\n  next: {arcs: [{step: end, when: '{{ start is none }}'}]}\n"
+        "- step: end\n  tool: {kind: noop}\n"
+    )
+    engine = Engine(playbook(steps), tool=lambda command, context, engine: None)
+    state = engine.run("t")
+    assert state.visits.get("end") == 1 and state.results["start"].ref_id == 0

@@ -164,7 +164,7 @@ def test_a_payload_that_is_not_loaded_is_asked_for(template: str) -> None:
 
 
 def test_all_payloads_of_one_structure_are_asked_for_at_once() -> None:
-    results = {name: Ref(execution_id=1, ref_id=number) for number, name in enumerate("ab")}
+    results = {name: Ref(execution_id=1, ref_id=number) for number, name in enumerate("ab", 1)}
     with pytest.raises(NeedPayload) as need:
         render({"x": "{{ a.one }}", "y": ["{{ b.two }}", "{{ a.one }}"]}, scope(results=results), where="t")
     assert need.value.needs == [(results["a"], "one"), (results["b"], "two")]

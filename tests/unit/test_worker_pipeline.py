@@ -275,13 +275,13 @@ async def test_an_unknown_tool_is_an_error_that_names_it() -> None:
     )
 
 
-async def test_a_noop_returns_its_result_or_ok() -> None:
+async def test_a_noop_returns_its_result_or_null() -> None:
     ended = await run(
         task("a", kind="noop"),
         task("b", kind="noop", config={"result": {"n": "{{ iter.item }}"}}),
         iteration={"item": 3},
     )
-    assert ended.labelled == {"a": {"status": "ok"}, "b": {"n": 3}}
+    assert ended.labelled == {"a": None, "b": {"n": 3}}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl_common.core.outcome import Outcome
-from noetl_common.core.values import Ref
+from noetl_common.core.values import NULL_REF_ID, Ref
 from noetl_common.core.views import Load, NeedPayload, View, plain, unwrapped
 
 __all__ = [
@@ -31,7 +31,7 @@ _PREVIEW_TEXT_CHARS = 80
 
 def view(ref: Ref, load: Load) -> Any:
     """Return what a template sees for a step's result: its own keys first, then the accepted other spellings."""
-    return ResultView(ref, load)
+    return ResultView(ref, load) if ref.ref_id != NULL_REF_ID else None
 
 
 def value_view(ref: Ref, load: Load) -> Any:

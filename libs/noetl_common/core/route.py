@@ -12,7 +12,6 @@ from noetl_common.core.routing.join import ready_steps
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import ExecutionState
 from noetl_common.core.values import ref_in, reference_of
-from noetl_common.errors import TemplateFailed
 
 CANCEL_GRACE_S = 30.0
 
@@ -71,12 +70,13 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
         if succeeded:
             leave.leave_completed(draft, step, ref)
         elif event.event_type == "command.failed":
-            leave.leave_failed(draft, step, envelope.error or {"code": "FAILED", "message": "no message"}, ref)
+            error = envelope.error or {"code": "FAILED", "message": "no message"}
+            leave.leave_failed(draft, step, error=error, ref=ref)
 
 
 def _on_child_ended(draft: Draft, event: Event, place: Place | None) -> None:
     if place is not None and place.body is not None:
-        children.take_child_end(draft, draft.step(event.step), place, event)
+        children.take_child_end(draft, draft.step(event.step), place=place, event=event)
 
 
 def _on_timer_fired(draft: Draft, event: Event, place: Place | None) -> None:
@@ -106,9 +106,7 @@ def _retry_child(draft: Draft, name: str, index: int) -> None:
     if body is None or body.in_flight or not step.segments[body.segment].is_child:
         return  # a stale timer
     item = children.item_of(draft, Place(name, entry, body), index)
-    children.start_child(
-        draft, step, body.segment, index=index, item=item, prior=body.prior, attempt=body.attempt
-    )
+    children.start_child(draft, step, body.segment, index=index, item=item, prior=body.prior, attempt=body.attempt)
 
 
 def _on_cancel(draft: Draft, event: Event, place: Place | None) -> None:

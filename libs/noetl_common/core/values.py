@@ -11,6 +11,7 @@ import msgspec
 Tier = Literal["db", "disk", "pvc", "minio", "s3", "gcs", "kv"]
 Shape = Literal["plain", "pipeline", "loop"]
 INLINE_VALUE_BYTES_MAX = 512  # a variable that stands in an event or in the state
+NULL_REF_ID = 0  # the result is null: there is no payload to read
 PAYLOAD_INLINE_BYTES_MAX = 8192  # a payload that stands in its row of noetl.result_ref
 
 

@@ -1,6 +1,8 @@
 -- name: read_cursor
 -- Where the shard's routing stands, and under which epoch.
-SELECT lease_epoch, seq FROM noetl.shard_cursor WHERE shard_id = %(shard_id)s
+SELECT c.lease_epoch, c.seq, h.seq - c.seq AS waiting
+FROM noetl.shard_cursor c JOIN noetl.shard_head h USING (shard_id)
+WHERE c.shard_id = %(shard_id)s
 
 -- name: read_inputs
 -- The next inputs of a shard that no one has routed, in order.

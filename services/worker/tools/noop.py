@@ -5,10 +5,10 @@ from services.worker.tools import Call
 
 
 async def run(call: Call) -> Outcome:
-    """Return the given result, or {"status": "ok"} with the given message."""
+    """Return the given result, or the given message with a status; without either, null."""
     config = call.config
     if "result" in config:
         return Outcome(data=config["result"])
     if "message" in config:
         return Outcome(data={"status": "ok", "message": config["message"]})
-    return Outcome(data={"status": "ok"})
+    return Outcome()

@@ -1,1 +1,1 @@
-"""The parts of routing: draft.py (a decision being made), join.py (which steps are ready), enter.py, leave.py, children.py."""
+"""The parts of routing. draft.py: a decision being made; join.py, enter.py, leave.py, children.py make it."""

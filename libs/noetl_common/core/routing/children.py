@@ -26,6 +26,16 @@ from noetl_common.errors import TemplateFailed
 DEPTH_MAX = 16
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A child about to be opened."""
+
+    path: str
+    payload: dict[str, Any]
+    found: CatalogEntry
+    child_id: int
+    waits: bool
+
+
 def start_child(
     draft: Draft,
     step: Step,
@@ -64,13 +74,14 @@ def start_child(
     )
     place = _place(draft, step, index)
     if found is None:
-        end_task(draft, step, place, Outcome(status="error", error=error), ref=None, index=index)
+        end_task(draft, step, place=place, outcome=Outcome(status="error", error=error), ref=None, index=index)
         return
     waits = not task.config.get("async")
-    _open_child(draft, step, place, path, payload, found=found, child_id=child_id, waits=waits, index=index)
+    call = Call(path=path, payload=payload, found=found, child_id=child_id, waits=waits)
+    _open_child(draft, step, place, call=call, index=index)
     if not waits:
         data = {"status": "started", "execution_id": str(child_id), "path": path, "async": True}
-        end_task(draft, step, place, Outcome(data=data), ref=None, index=index)
+        end_task(draft, step, place=place, outcome=Outcome(data=data), ref=None, index=index)
 
 
 def _render_call(
@@ -106,31 +117,28 @@ def _open_child(
     draft: Draft,
     step: Step,
     place: Place,
-    path: str,
-    payload: dict[str, Any],
     *,
-    found: CatalogEntry,
-    child_id: int,
-    waits: bool,
+    call: Call,
     index: int,
 ) -> None:
     state = draft.state
     assert place.body is not None
     task = step.segments[place.body.segment].tasks[0]
-    workload = effective_workload(found.playbook.workload, payload, execution_id=child_id)
+    child_id = call.child_id
+    workload = effective_workload(call.found.playbook.workload, call.payload, execution_id=child_id)
     body = encode(workload)
     value = Value(workload)
     if not fits_inline(body, INLINE_VALUE_BYTES_MAX):
         value = Value(ref=draft.payload(workload, label="workload", body=body, execution_id=child_id))
     context: dict[str, Any] = {
-        "path": path,
-        "version": found.version,
+        "path": call.path,
+        "version": call.found.version,
         "depth": state.depth + 1,
         "workload": msgspec.to_builtins(value),
     }
     if return_step := task.config.get("return_step"):
         context["return_step"] = return_step
-    if waits:
+    if call.waits:
         loop = place.entry.loop
         context["parent"] = {
             "command_id": place.body.command_id,
@@ -141,9 +149,9 @@ def _open_child(
     draft.decision.children.append(
         Child(
             execution_id=child_id,
-            catalog_id=found.catalog_id,
-            path=path,
-            version=found.version,
+            catalog_id=call.found.catalog_id,
+            path=call.path,
+            version=call.found.version,
             parent_execution_id=state.execution_id,
             parent_command_id=place.body.command_id,
         )
@@ -155,14 +163,14 @@ def _open_child(
             status="STARTED",
             result=Envelope(status="STARTED", context=context),
             dedup_key="start",
-            catalog_id=found.catalog_id,
+            catalog_id=call.found.catalog_id,
             parent_execution_id=state.execution_id,
             event_time=draft.cause.event_time,
         )
     )
 
 
-def take_child_end(draft: Draft, step: Step, place: Place, event: Event) -> None:
+def take_child_end(draft: Draft, step: Step, *, place: Place, event: Event) -> None:
     """Judge a finished child by its task's rules."""
     envelope = event.result
     reference = envelope.reference if envelope else None
@@ -175,10 +183,10 @@ def take_child_end(draft: Draft, step: Step, place: Place, event: Event) -> None
         error = {"code": f"CHILD_{status}", "kind": "child", "retryable": False, **cause, "message": message}
     data = results.view(ref, draft.load) if ref is not None else None
     outcome = Outcome(status="success" if error is None else "error", data=data, error=error)
-    end_task(draft, step, place, outcome, ref=ref, index=event.iter_index)
+    end_task(draft, step, place=place, outcome=outcome, ref=ref, index=event.iter_index)
 
 
-def end_task(draft: Draft, step: Step, place: Place, outcome: Outcome, *, ref: Ref | None, index: int) -> None:
+def end_task(draft: Draft, step: Step, *, place: Place, outcome: Outcome, ref: Ref | None, index: int) -> None:
     """Apply a playbook task's rules to its outcome, and carry the body on, end it, or retry the child."""
     body = place.body
     assert body is not None
@@ -191,29 +199,32 @@ def end_task(draft: Draft, step: Step, place: Place, outcome: Outcome, *, ref: R
         _write_rendered(draft, step.name, named)
         if task.set:
             scope = scope.extended(locals={"output": results.output_raw_view(outcome)})
-            leave.write_variables(draft, step.name, task.set, scope, where=f"{where}.set")
+            leave.write_variables(draft, task.set, scope, step=step.name, where=f"{where}.set")
         following = _segment_after(step, body, verdict)
     except TemplateFailed as exc:
         outcome = Outcome(status="error", error=enter.template_error(exc))
         verdict, following = Verdict(do="fail", to="", delay_s=0.0, sets={}), 0
     if verdict.do == "retry":
-        _retry(draft, step, body, verdict, index=index)
+        _retry(draft, step, body, verdict=verdict, index=index)
     elif verdict.do == "fail":
-        fallback = {"code": "FAILED_BY_RULE", "kind": "rule", "message": f"{where}: a rule said fail", "retryable": False}
+        fallback = {
+            "code": "FAILED_BY_RULE",
+            "kind": "rule",
+            "message": f"{where}: a rule said fail",
+            "retryable": False,
+        }
         _end_body(draft, step, index=index, ref=None, error=outcome.error or fallback)
     else:
-        _carry_on(draft, step, place, following, data=results.plain(outcome.data), ref=ref, index=index)
+        _carry_on(draft, step, place, following=following, data=results.plain(outcome.data), ref=ref, index=index)
 
 
 def _write_rendered(draft: Draft, step: str, sets: dict[str, Any]) -> None:
     if sets:
-        values = {
-            policy.target_of(name)[1]: draft.value(value, label=f"{name}") for name, value in sets.items()
-        }
+        values = {policy.target_of(name)[1]: draft.value(value, label=f"{name}") for name, value in sets.items()}
         draft.emit("ctx.updated", step=step, context={"set": msgspec.to_builtins(values)})
 
 
-def _retry(draft: Draft, step: Step, body: Activity, verdict: Verdict, *, index: int) -> None:
+def _retry(draft: Draft, step: Step, body: Activity, *, verdict: Verdict, index: int) -> None:
     timer_id = hashed_id(draft.cause.event_id, step.name, index, body.attempt)
     draft.emit(
         "task.ended",
@@ -226,7 +237,7 @@ def _retry(draft: Draft, step: Step, body: Activity, verdict: Verdict, *, index:
 
 
 def _carry_on(
-    draft: Draft, step: Step, place: Place, following: int, *, data: Any, ref: Ref | None, index: int
+    draft: Draft, step: Step, place: Place, *, following: int, data: Any, ref: Ref | None, index: int
 ) -> None:
     body = place.body
     assert body is not None
@@ -276,7 +287,7 @@ def _end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: d
     elif error is None:
         leave.leave_completed(draft, step, ref)
     else:
-        leave.leave_failed(draft, step, error)
+        leave.leave_failed(draft, step, error=error)
 
 
 def _place(draft: Draft, step: Step, index: int) -> Place:

@@ -27,7 +27,8 @@ def enter(draft: Draft, name: str) -> None:
     visits = draft.state.visits[name]
     if visits > STEP_VISITS_MAX:
         message = f"step {name!r}: expected at most {STEP_VISITS_MAX} visits, found a cycle that goes on"
-        leave.leave_failed(draft, step, {"code": "RUNAWAY", "kind": "limit", "message": message, "retryable": False})
+        error = {"code": "RUNAWAY", "kind": "limit", "message": message, "retryable": False}
+        leave.leave_failed(draft, step, error=error)
         return
     try:
         if step.loop is None:
@@ -35,7 +36,7 @@ def enter(draft: Draft, name: str) -> None:
         else:
             _begin_loop(draft, step, step.loop)
     except TemplateFailed as exc:
-        leave.leave_failed(draft, step, template_error(exc))
+        leave.leave_failed(draft, step, error=template_error(exc))
 
 
 def template_error(exc: TemplateFailed) -> dict[str, Any]:

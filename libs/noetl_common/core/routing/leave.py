@@ -12,16 +12,18 @@ from noetl_common.core.policy import target_of
 from noetl_common.core.routing import enter
 from noetl_common.core.routing.draft import Draft
 from noetl_common.core.scope import Scope
-from noetl_common.core.values import Ref, reference_of
+from noetl_common.core.values import NULL_REF_ID, Ref, reference_of
 from noetl_common.errors import TemplateFailed
 
 
 def leave_completed(draft: Draft, step: Step, ref: Ref | None) -> None:
     """Leave a step whose body succeeded with the result `ref`."""
+    # A result of null has no payload and no row; the reference says so.
+    ref = ref or Ref(execution_id=draft.state.execution_id, ref_id=NULL_REF_ID, label=step.name)
     _leave(draft, step, ref=ref, error=None, event_name="call.done")
 
 
-def leave_failed(draft: Draft, step: Step, error: dict[str, Any], ref: Ref | None = None) -> None:
+def leave_failed(draft: Draft, step: Step, *, error: dict[str, Any], ref: Ref | None = None) -> None:
     """Leave a step whose body failed: only arcs that test `event.name` may carry on from here."""
     _leave(draft, step, ref=ref, error=error, event_name="call.error")
 
@@ -63,11 +65,13 @@ def _leave(draft: Draft, step: Step, *, ref: Ref | None, error: dict[str, Any] |
     try:
         scope = _scope_after(draft, step, ref=ref, error=error, event_name=event_name)
         if not failed_body:
-            write_variables(draft, step.name, step.set, scope, where=f"step {step.name!r}, set")
+            write_variables(draft, step.set, scope, step=step.name, where=f"step {step.name!r}, set")
             scope = _scope_after(draft, step, ref=ref, error=error, event_name=event_name)
         chosen = _choose_arcs(step, scope, failed=failed_body)
         for arc in chosen:
-            write_variables(draft, step.name, arc.set, scope, where=f"step {step.name!r}, arc to {arc.step!r}, set")
+            write_variables(
+                draft, arc.set, scope, step=step.name, where=f"step {step.name!r}, arc to {arc.step!r}, set"
+            )
         if not chosen and step.arcs and not failed_body and draft.playbook.no_next_is_error:
             raise TemplateFailed("no arc matched and the playbook says that is an error", where=f"step {step.name!r}")
     except TemplateFailed as exc:
@@ -91,9 +95,7 @@ def _leave(draft: Draft, step: Step, *, ref: Ref | None, error: dict[str, Any] |
     )
 
 
-def _scope_after(
-    draft: Draft, step: Step, *, ref: Ref | None, error: dict[str, Any] | None, event_name: str
-) -> Scope:
+def _scope_after(draft: Draft, step: Step, *, ref: Ref | None, error: dict[str, Any] | None, event_name: str) -> Scope:
     data = results.view(ref, draft.load) if ref is not None else None
     outcome = Outcome(status="success" if error is None else "error", data=data, error=error)
     if error and error.get("http_status"):
@@ -116,7 +118,7 @@ def _choose_arcs(step: Step, scope: Scope, *, failed: bool) -> list[Arc]:
     return chosen
 
 
-def write_variables(draft: Draft, step: str, sets: Mapping[str, Any], scope: Scope, *, where: str) -> None:
+def write_variables(draft: Draft, sets: Mapping[str, Any], scope: Scope, *, step: str, where: str) -> None:
     """Render a `set` block against `scope` and write it as variables; its names do not see each other."""
     if not sets:
         return
