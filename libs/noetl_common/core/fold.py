@@ -154,6 +154,7 @@ def on_task_ended(state: ExecutionState, event: Event) -> None:
     entry = state.active[event.step]
     body = entry.loop.children[event.iter_index] if entry.loop else entry.activity
     if event.status == "RETRYING":
+        body.command_id = body.child_id = 0  # a child that could not start has no end to clear them
         body.timer_id = event.context["timer_id"]
         body.attempt = event.context["attempt"]
         return

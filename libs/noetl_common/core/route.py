@@ -60,6 +60,8 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
     if place.entry.loop is not None and body is None:
         enter.continue_loop(draft, step)
     elif body is not None and succeeded and body.more:
+        if draft.state.cancelling is not None:
+            return  # a cancelled run begins nothing more
         item = children.item_of(draft, place, event.iter_index)
         enter.begin_segment(draft, step, body.segment + 1, index=event.iter_index, item=item, prior=body.prior)
     elif place.entry.loop is not None:
@@ -72,10 +74,14 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
         elif event.event_type == "command.failed":
             error = envelope.error or {"code": "FAILED", "message": "no message"}
             leave.leave_failed(draft, step, error=error, ref=ref)
+        elif draft.state.cancelling is None:
+            # A worker gave the command up although nobody asked the run to stop.
+            error = {"code": "CANCELLED", "kind": "cancelled", "message": "the command was cancelled by its worker"}
+            leave.leave_failed(draft, step, error=error)
 
 
 def _on_child_ended(draft: Draft, event: Event, place: Place | None) -> None:
-    if place is not None and place.body is not None:
+    if place is not None and place.body is not None and draft.state.cancelling is None:
         children.take_child_end(draft, draft.step(event.step), place=place, event=event)
 
 
@@ -84,7 +90,6 @@ def _on_timer_fired(draft: Draft, event: Event, place: Place | None) -> None:
     if kind == "timeout":
         message = f"the playbook ran longer than its timeout of {draft.playbook.timeout_s} s"
         error = {"code": "TIMEOUT", "kind": "timeout", "message": message, "retryable": False}
-        draft.decision.cancels_commands = True
         _finish(draft, "playbook.failed", error=error)
     elif kind == "cancel" and draft.state.cancelling is not None:
         _finish(draft, "playbook.cancelled", error=_cancel_reason(draft.state))
@@ -103,7 +108,7 @@ def _retry_child(draft: Draft, name: str, index: int) -> None:
     step = draft.step(name)
     entry = draft.state.active[name]
     body = entry.activity if entry.loop is None else entry.loop.children.get(index)
-    if body is None or body.in_flight or not step.segments[body.segment].is_child:
+    if body is None or body.command_id or body.timer_id or not step.segments[body.segment].is_child:
         return  # a stale timer
     item = children.item_of(draft, Place(name, entry, body), index)
     children.start_child(draft, step, body.segment, index=index, item=item, prior=body.prior, attempt=body.attempt)
@@ -114,24 +119,26 @@ def _on_cancel(draft: Draft, event: Event, place: Place | None) -> None:
     draft.decision.cancels_commands = True
     timer_id = hashed_id(event.event_id, "cancel")
     draft.decision.timers.append(Timer(timer_id=timer_id, due_s=CANCEL_GRACE_S, kind="cancel"))
-    for entry in state.active.values():
+    _cancel_children(draft, reason=f"parent: {state.cancelling}")
+
+
+def _cancel_children(draft: Draft, *, reason: str) -> None:
+    for entry in draft.state.active.values():
         bodies = [entry.activity, *(entry.loop.children.values() if entry.loop else ())]
-        for body in bodies:
-            if body.child_id:
-                envelope = Envelope(status="REQUESTED", context={"reason": f"parent: {state.cancelling}"})
-                draft.decision.inputs.append(
-                    Event(
-                        execution_id=body.child_id,
-                        event_type="cancel.requested",
-                        result=envelope,
-                        parent_execution_id=state.execution_id,
-                        event_time=event.event_time,
-                    )
-                )
+        draft.decision.inputs += [
+            Event(
+                execution_id=body.child_id,
+                event_type="cancel.requested",
+                result=Envelope(status="REQUESTED", context={"reason": reason}),
+                parent_execution_id=draft.state.execution_id,
+                event_time=draft.cause.event_time,
+            )
+            for body in bodies
+            if body.child_id and body.in_flight
+        ]
 
 
 def _on_finalize(draft: Draft, event: Event, place: Place | None) -> None:
-    draft.decision.cancels_commands = True
     if event.context.get("status") == "FAILED":
         message = event.context.get("error") or "finalized by request"
         _finish(draft, "playbook.failed", error={"code": "FINALIZED", "message": message, "retryable": False})
@@ -151,6 +158,10 @@ def _settle(draft: Draft) -> None:
             if not state.in_flight:
                 _finish(draft, "playbook.failed", error=state.failure)
             return
+        if draft.is_full and state.pending:
+            timer_id = hashed_id(draft.cause.event_id, "settle")
+            draft.decision.timers.append(Timer(timer_id=timer_id, due_s=0.0, kind="settle"))
+            return  # go on when woken: one transaction holds only so much
         ready = ready_steps(draft.playbook, state)
         if not ready:
             if not state.active and not state.pending:
@@ -161,13 +172,16 @@ def _settle(draft: Draft) -> None:
                 _finish(draft, "playbook.completed", error=None)
             return
         for step in ready:
-            if draft.state.failure is None and step in draft.state.pending:
+            if draft.state.failure is None and step in draft.state.pending and not draft.is_full:
                 enter.enter(draft, step)
 
 
 def _finish(draft: Draft, event_type: str, *, error: dict[str, Any] | None) -> None:
-    """End the execution, once; tell the parent that waits for it."""
+    """End the execution, once: stop what is still under way, tell the parent that waits for it."""
     state = draft.state
+    if state.in_flight:
+        draft.decision.cancels_commands = True
+        _cancel_children(draft, reason=f"parent: {event_type.removeprefix('playbook.')}")
     ref = state.last_result
     if state.return_step:
         ref = state.results.get(state.return_step)

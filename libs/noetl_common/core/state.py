@@ -27,8 +27,8 @@ class Activity(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def in_flight(self) -> bool:
-        """True while something will still report for this body."""
-        return bool(self.command_id or self.timer_id)
+        """True while a worker or a child will still report for this body; a retry that waits reports nothing."""
+        return self.command_id != 0
 
 
 class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -46,6 +46,11 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     children: dict[int, Activity] = {}  # only loops whose body calls a playbook
     error: dict[str, Any] | None = None  # the first failure of an item
 
+    @property
+    def in_flight(self) -> bool:
+        """True while something will still report for one of the items."""
+        return any(index not in self.children or self.children[index].in_flight for index in self.open)
+
 
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A token that stands at a step: the step was entered and has not exited."""
@@ -57,7 +62,7 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def in_flight(self) -> bool:
         """True while something will still report for this step."""
-        return self.activity.in_flight or bool(self.loop and self.loop.open)
+        return self.activity.in_flight or bool(self.loop and self.loop.in_flight)
 
 
 class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -88,7 +93,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def in_flight(self) -> bool:
-        """True while a command, a child or a waiting retry will still report."""
+        """True while a command or a child will still report."""
         return any(entry.in_flight for entry in self.active.values())
 
     @property

@@ -49,7 +49,7 @@ def start_child(
     """Start the child of a `playbook` task; a task that cannot start is judged by its rules like any failure."""
     task = step.segments[number].tasks[0]
     entry = draft.state.active[step.name]
-    command_id = enter.segment_id(draft, step, number, index=index, attempt=attempt)
+    command_id = enter.segment_id(draft, step, number, index=index)
     context: dict[str, Any] = {"attempt": attempt, "segment": number, "more": number + 1 < len(step.segments)}
     if prior is not None:
         context["prior"] = reference_of(prior)

@@ -11,11 +11,12 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import fold
 from noetl_common.core.playbook import Playbook, Step
 from noetl_common.core.scope import Load, Scope, system_names
-from noetl_common.core.shard import hashed_id
+from noetl_common.core.shard import ORD_MAX, hashed_id
 from noetl_common.core.state import ExecutionState
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Ref, Tier, Value
 
 ERROR_TEXT_MAX = 1_000  # characters
+CONSEQUENCES_MAX = 8_000  # of one input: past them a decision stops and asks to be woken; ids have room for 32,767
 encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -103,6 +104,19 @@ class Draft:
         """The state after all consequences drawn so far."""
         return self.decision.state
 
+    @property
+    def next_event_id(self) -> int:
+        """The id of the consequence drawn next. Errors: ValueError when the input's ids are used up."""
+        number = len(self.decision.events) + 1
+        if number > ORD_MAX:
+            raise ValueError(f"expected at most {ORD_MAX} consequences of one input")
+        return self.cause.event_id + number
+
+    @property
+    def is_full(self) -> bool:
+        """True when enough was drawn for one transaction."""
+        return len(self.decision.events) >= CONSEQUENCES_MAX
+
     def emit(
         self,
         event_type: str,
@@ -122,7 +136,7 @@ class Draft:
             result = Envelope(status=status or "OK", reference=reference, context=context or None, error=error)
         event = Event(
             execution_id=self.state.execution_id,
-            event_id=self.cause.event_id + len(self.decision.events) + 1,
+            event_id=self.next_event_id,
             event_type=event_type,
             step=step,
             status=status,

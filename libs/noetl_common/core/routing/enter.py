@@ -127,7 +127,7 @@ def continue_loop(draft: Draft, step: Step) -> None:
         return
     if loop.failed or loop.issued_upto >= loop.size:
         leave.leave_loop(draft, step)
-    elif begun:
+    elif draft.state.failure is None and draft.state.cancelling is None:
         # Every item of this decision ended as it began, so no report will come: ask to be woken for the next window.
         timer_id = hashed_id(draft.cause.event_id, step.name, "continue")
         draft.decision.timers.append(Timer(timer_id=timer_id, due_s=0.0, kind=f"continue:{step.name}"))
@@ -137,7 +137,7 @@ def _room(draft: Draft, step: Step, begun: int) -> int:
     loop = draft.state.active[step.name].loop
     assert loop is not None
     # What failed here or elsewhere is not made worse: items in flight drain, none is added.
-    if loop.failed or draft.state.failure is not None or draft.state.cancelling is not None:
+    if loop.failed or draft.state.failure is not None or draft.state.cancelling is not None or draft.is_full:
         return 0
     return min(loop.max_in_flight - len(loop.open), loop.size - loop.issued_upto, COMMANDS_PER_INPUT_MAX - begun)
 
@@ -170,7 +170,7 @@ def begin_segment(
     shared = entry.loop.context_id if entry.loop and number == 0 else 0
     if prior is not None:
         item = msgspec.structs.replace(item or Item(), prior=prior)
-    command_id = segment_id(draft, step, number, index=index, attempt=1)
+    command_id = segment_id(draft, step, number, index=index)
     context = segment_context(step, number, prior=prior)
     event = draft.emit(
         "command.issued",
@@ -198,11 +198,12 @@ def begin_segment(
     )
 
 
-def segment_id(draft: Draft, step: Step, number: int, *, index: int, attempt: int) -> int:
-    """Return the command id of a segment: the same cause always gets the same."""
+def segment_id(draft: Draft, step: Step, number: int, *, index: int) -> int:
+    """Return the command id of a segment: the same cause always gets the same, a segment begun again another."""
     entry = draft.state.active[step.name]
     epoch = entry.loop.epoch if entry.loop else 0
-    return hashed_id(draft.state.execution_id, step.name, entry.cause, epoch, index, number, attempt)
+    # A rule may jump back, or retry: what begins a segment is its own cause, by the id its event will have.
+    return hashed_id(draft.state.execution_id, step.name, entry.cause, epoch, index, number, draft.next_event_id)
 
 
 def segment_context(step: Step, number: int, *, prior: Ref | None) -> dict[str, Any] | None:
