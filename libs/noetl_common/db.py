@@ -26,6 +26,7 @@ MIGRATION_LOCK = 7_240_115
 RETRYABLE_SQLSTATES = ("40P01", "40001", "55P03", "57", "08", "53")
 # What makes one input poison: the data itself is refused.
 POISON_SQLSTATES = ("22", "23514")
+NO_PARTITION = "no partition of relation"  # 23514 as well; only the text tells it from a CHECK
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
@@ -97,8 +98,13 @@ def is_poison(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return True when Postgres will never take these rows: poison, or a key that stands already."""
-    return is_poison(error) or isinstance(error, pg.UniqueViolation)
+    """Return True when Postgres will never take these rows: poison, or any constraint that they break."""
+    return is_poison(error) or isinstance(error, psycopg.IntegrityError)
+
+
+def lacks_partition(error: BaseException) -> bool:
+    """Return True when rows were refused because no partition holds their execution id (yet)."""
+    return isinstance(error, pg.CheckViolation) and NO_PARTITION in str(error)
 
 
 def violates(error: BaseException, constraint: str) -> bool:

@@ -14,7 +14,7 @@ from noetl_common import metrics
 from noetl_common.clock import Clock, SystemClock
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
-from noetl_common.db import Pool, is_poison, is_retryable, utc_now_text
+from noetl_common.db import Pool, is_poison, is_retryable, lacks_partition, utc_now_text
 from noetl_common.errors import Invalid, Unavailable
 from noetl_common.event_log import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from noetl_common.log import get_logger
@@ -30,7 +30,6 @@ CALLER_WAIT_MAX_S = 30.0
 RETRY_PAUSE_S = 0.02
 ROW_BYTES = 400  # of an input beside its result: a batch is limited by bytes, roughly
 STATUS_OF = {"command.completed": "COMPLETED", "command.failed": "FAILED", "command.cancelled": "CANCELLED"}
-NO_PARTITION = "no partition of relation"
 
 
 class Owners(Protocol):
@@ -304,7 +303,7 @@ def _entry(work: Work) -> store.Entry:
 
 def _degrade(work: Work, error: Exception) -> bool:
     """Replace a refused report by the smallest one that ends its command; False when that was refused as well."""
-    if work.report is None or work.event.meta.get("degraded") or NO_PARTITION in str(error):
+    if work.report is None or work.event.meta.get("degraded") or lacks_partition(error):
         return False
     code = "ENVELOPE_REJECTED"
     log.warning("append.envelope_rejected", execution_id=work.event.execution_id, command_id=work.event.command_id)
@@ -318,7 +317,7 @@ def _degrade(work: Work, error: Exception) -> bool:
 
 
 def _refusal(error: Exception) -> Exception:
-    if NO_PARTITION in str(error):
+    if lacks_partition(error):
         return Unavailable("no partition for this execution id: expected one made ahead by meta")
     return Invalid(f"the log refuses this input: {str(error).splitlines()[0][:300]}")
 

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import psycopg
+from psycopg import AsyncCursor
+from psycopg.rows import DictRow
 
 from noetl_common import event_log
 from noetl_common.core.events import Envelope, Event
@@ -98,14 +101,7 @@ async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = Tr
     """
     applied = Applied()
     async with pool.connection() as conn, conn.transaction():
-        async with conn.pipeline() as pipeline:
-            move = SQL["move_cursor"] if fenced else SQL["move_cursor_unfenced"]
-            args = {"shard_id": batch.shard_id, "old_seq": batch.old_seq, "new_seq": batch.new_seq}
-            moved = await conn.execute(move, {**args, "epoch": batch.epoch})
-            await _write_rows(conn, batch, shard_count=shard_count)
-            await pipeline.sync()
-            if await moved.fetchone() is None:
-                raise Fenced(batch.shard_id, batch.epoch)
+        await _move_and_write(conn, batch, shard_count=shard_count, fenced=fenced)
         inputs = await _cancel(conn, batch)
         inputs += [event for decision in batch.decisions for event in decision.inputs]
         by_shard: dict[int, list[Event]] = {}
@@ -118,6 +114,25 @@ async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = Tr
             applied.inputs[shard_id] = [event for event in by_shard[shard_id] if event.event_id]
     applied.pools = {command.pool for decision in batch.decisions for command in decision.commands}
     return applied
+
+
+async def _move_and_write(conn: Conn, batch: Batch, *, shard_count: int, fenced: bool) -> None:
+    """Move the cursor and write the batch's rows, in one round trip. Errors: Fenced."""
+    move = SQL["move_cursor"] if fenced else SQL["move_cursor_unfenced"]
+    args = {"shard_id": batch.shard_id, "old_seq": batch.old_seq, "new_seq": batch.new_seq, "epoch": batch.epoch}
+    moved: AsyncCursor[DictRow] | None = None
+    try:
+        async with conn.pipeline() as pipeline:
+            moved = await conn.execute(move, args)
+            await _write_rows(conn, batch, shard_count=shard_count)
+            await pipeline.sync()
+    except psycopg.Error as error:
+        # Whoever fenced us may have written these very rows already: what they collide with is not what is wrong.
+        if moved is not None and moved.rowcount == 0:
+            raise Fenced(batch.shard_id, batch.epoch) from error
+        raise
+    if moved.rowcount == 0:
+        raise Fenced(batch.shard_id, batch.epoch)
 
 
 async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
@@ -153,6 +168,8 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
         if rows:
             await conn.execute(SQL[query], {**shard, name: json_text(rows)})
     await insert_results(conn, batch.payload_rows)
+    if ended := [state.execution_id for state in states.values() if state.is_terminal]:
+        await conn.execute(SQL["drop_timers"], {"execution_ids": ended})
 
 
 def _command_row(command: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from noetl_common.core.scope import NeedPayload
 from noetl_common.core.shard import seq_in
 from noetl_common.core.state import ExecutionState
 from noetl_common.core.values import Ref
-from noetl_common.db import Pool, is_refused, is_retryable, violates
+from noetl_common.db import Pool, is_refused, is_retryable, lacks_partition, violates
 from noetl_common.errors import Fenced, NoetlError, PlaybookError, ReferenceNotAvailable, Unavailable
 from noetl_common.ids import mint_execution_id
 from noetl_common.leases import Leases
@@ -239,6 +239,8 @@ class Router:
         except Exception as error:
             if violates(error, "execution_pkey"):
                 raise Unavailable("a fresh execution id is taken: the next try has another") from error
+            if lacks_partition(error):
+                raise Unavailable("no partition for a fresh execution id: expected one made ahead by meta") from error
             if not is_refused(error):
                 raise
             # Some decision of the batch holds what Postgres refuses. Halve until it stands alone, then fail it.

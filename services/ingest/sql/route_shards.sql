@@ -84,6 +84,10 @@ SELECT execution_id, timer_id, %(shard_id)s, clock_timestamp() + make_interval(s
 FROM json_to_recordset(%(timers)s::json) AS t (execution_id bigint, timer_id bigint, due_s float8, kind text,
     cause_event_id bigint)
 
+-- name: drop_timers
+-- Runs that have ended need not be woken any more.
+DELETE FROM noetl.timer WHERE execution_id = ANY(%(execution_ids)s)
+
 -- name: upsert_states
 -- The folds after the batch.
 INSERT INTO noetl.execution_state (execution_id, shard_id, last_event_id, state)

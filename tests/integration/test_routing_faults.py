@@ -1,0 +1,106 @@
+"""Routing under faults, on a real Postgres: zombies, refused rows, partitions not yet made, timers of ended runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl_common.core.shard import shard_of
+from noetl_common.db import Pool
+from noetl_common.errors import Fenced
+from noetl_common.loop import is_expected
+from services.ingest import decisions
+from tests.integration.test_routing import LOOP, cursor_and_done, decide_next, kinds, rows, rows_none
+from tests.routing import Bench, register_text
+from tests.servers import SHARD_COUNT
+
+
+@pytest.fixture
+async def bench(pool: Pool, tmp_path: Path) -> Bench:
+    await register_text(pool, LOOP)
+    return Bench(pool, tmp_path)
+
+
+async def test_a_paused_owner_whose_rows_another_wrote_meanwhile_is_fenced(pool: Pool, bench: Bench, tmp_path: Path):
+    """The new owner drew the same consequences, so the zombie's rows collide: still it must learn that it is fenced."""
+    execution_id = await bench.start("tests/loop", items=60)
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    await bench.route()
+    await bench.complete((await bench.claim())[:1])
+    stale = await decide_next(bench, shard_id)
+    assert stale.decisions[0].commands, "the first report issues the next item"
+
+    await rows_none(pool, "UPDATE noetl.shard_cursor SET lease_epoch = 1 WHERE shard_id = %s", shard_id)
+    other = Bench(pool, tmp_path)
+    other.leases.epochs[shard_id] = 1
+    await other.route()
+    before = await cursor_and_done(pool, execution_id, shard_id)
+    with pytest.raises(Fenced):
+        await decisions.apply(pool, stale, shard_count=SHARD_COUNT)
+    assert await cursor_and_done(pool, execution_id, shard_id) == before
+
+
+async def test_a_router_that_wakes_up_behind_its_successor_gives_the_shard_up(pool: Pool, bench: Bench, tmp_path: Path):
+    execution_id = await bench.start("tests/loop", items=60)
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    await bench.route()
+    await bench.complete((await bench.claim())[:1])
+    await rows_none(pool, "UPDATE noetl.shard_cursor SET lease_epoch = 1 WHERE shard_id = %s", shard_id)
+    other = Bench(pool, tmp_path)
+    other.leases.epochs[shard_id] = 1
+    await other.route()
+    # It still has everything at hand: the cursor it read, the state, the report handed over in memory.
+    assert await bench.router.route_once(shard_id) == 0
+    assert shard_id not in bench.leases.owned()
+    assert "routing.failed" not in await kinds(pool, execution_id)
+
+
+async def test_no_timer_of_an_ended_run_is_left(pool: Pool, bench: Bench):
+    timed = LOOP.replace("tests/loop", "tests/timed").replace("workflow:", "executor: {spec: {timeout: 60}}\nworkflow:")
+    await register_text(pool, timed)
+    execution_id = await bench.run("tests/timed", items=2)
+    assert (await kinds(pool, execution_id))[-1] == "playbook.completed"
+    assert await rows(pool, "SELECT * FROM noetl.timer") == []
+
+
+PARENT = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: parent, path: tests/parent}
+workflow:
+- step: start
+  tool: {kind: playbook, path: tests/loop, input: {items: 2}}
+"""
+
+
+async def test_a_child_whose_partition_is_not_made_yet_waits_for_it(
+    pool: Pool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    await register_text(pool, PARENT)
+    execution_id = await bench.start("tests/parent")
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    monkeypatch.setattr("services.ingest.router.mint_execution_id", lambda: 1 << 60)
+    with pytest.raises(Exception) as raised:
+        await bench.router.route_once(shard_id)
+    assert is_expected(raised.value), raised.value
+    monkeypatch.undo()
+    await bench.drive()
+    assert (await kinds(pool, execution_id))[-1] == "playbook.completed"
+
+
+async def test_a_row_that_breaks_any_constraint_fails_its_run_and_not_the_process(pool: Pool, bench: Bench):
+    execution_id = await bench.start("tests/loop", items=2)
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    await rows_none(pool, "ALTER TABLE noetl.command ALTER COLUMN lease_until SET NOT NULL")
+    for _ in range(10):
+        await route_as_a_loop_does(bench, shard_id)
+    assert (await kinds(pool, execution_id))[1:] == ["routing.failed", "playbook.failed"]
+
+
+async def route_as_a_loop_does(bench: Bench, shard_id: int) -> Any:
+    try:
+        return await bench.router.route_once(shard_id)
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        return None
