@@ -1,6 +1,7 @@
 """What ingest tests share: executions, commands and reports made by hand, without a router."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +13,15 @@ from noetl_common.core.shard import event_id, hashed_id, shard_of
 from noetl_common.core.values import Ref, Value
 from noetl_common.db import Pool
 from noetl_common.ids import mint_execution_id
+from noetl_common.secrets import Vault, generate_key, load_key
+from noetl_common.store.results import open_store
 from noetl_common.wire import Report, ResultRow, encode
 from services.ingest.append import Appender, Start
+from services.ingest.auth import Guard
+from services.ingest.bells import PoolBells
+from services.ingest.claims import Claims
+from services.ingest.endpoints import Api
+from services.ingest.starts import Starter
 from services.ingest.store import ExecutionRow
 from tests.servers import SHARD_COUNT
 
@@ -52,6 +60,22 @@ class Recorder:
 
 def appender_on(pool: Pool, recorder: Recorder) -> Appender:
     return Appender(pool, shard_count=SHARD_COUNT, handover=recorder, leases=recorder, bus=recorder)
+
+
+def api_on(pool: Pool, folder: Path) -> Api:
+    """Return the parts that routes work with, on a database and a folder of one's own, without a guard."""
+    appender = appender_on(pool, Recorder())
+    store = open_store("disk", folder)
+    return Api(
+        pool=pool,
+        appender=appender,
+        claims=Claims(pool, PoolBells(), lease_s=15),
+        starter=Starter(pool, appender, shard_count=SHARD_COUNT, store=store),
+        store=store,
+        vault=Vault(load_key(generate_key())),
+        guard=Guard(None),
+        shard_count=SHARD_COUNT,
+    )
 
 
 def start_of(execution_id: int, *, key: str | None = None, path: str = "tests/hello") -> Start:

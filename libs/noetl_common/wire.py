@@ -162,6 +162,8 @@ def decode(body: bytes, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
         raise Invalid(message, pointer=pointer_of(place.rstrip("`"))) from exc
     except msgspec.DecodeError as exc:
         raise Invalid(f"not JSON: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid(f"not JSON: expected UTF-8, found other bytes at {exc.start}") from exc
     return value
 
 

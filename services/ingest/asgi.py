@@ -17,6 +17,7 @@ from services.ingest.problems import problem_of
 from services.ingest.routes import ENDPOINTS
 
 CLIENT_CLOSED = 499
+Answering = Callable[[Request], Awaitable[Response]]
 
 
 def build_asgi(api: Api, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette:
@@ -29,12 +30,23 @@ def build_asgi(api: Api, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette
     async def not_routed(_request: Request, error: Exception) -> Response:
         return problem_of(error)
 
-    routes = [Route(one.path, _answering(api, one), methods=[one.method]) for one in endpoints]
+    # One route a path, for all its methods: so a refused method is told every one that the path has.
+    by_path: dict[str, dict[str, Answering]] = {}
+    for one in endpoints:
+        by_path.setdefault(one.path, {})[one.method] = _answering(api, one)
+    routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in by_path.items()]
     routes.append(Route("/openapi.json", describe, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: not_routed})
 
 
-def _answering(api: Api, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+def _by_method(methods: dict[str, Answering]) -> Answering:
+    async def answered(request: Request) -> Response:
+        return await methods["GET" if request.method == "HEAD" else request.method](request)
+
+    return answered
+
+
+def _answering(api: Api, endpoint: Endpoint) -> Answering:
     async def answered(request: Request) -> Response:
         began_s = time.monotonic()
         try:

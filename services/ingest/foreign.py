@@ -1,15 +1,17 @@
 """Reports of workers of the public runtimes, turned into ours: both spellings, ids as numbers or text."""
 
+import re
 from typing import Any, Literal, cast
 
 import msgspec
 
 from noetl_common.core.events import COMMAND_TERMINALS, INFORMATIVE, Envelope, canonical
 from noetl_common.core.shard import hashed_id
-from noetl_common.core.values import reference_of
+from noetl_common.core.values import printable, reference_of
 from noetl_common.errors import Invalid
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import Report, encode
+from services.ingest.requests import INT64_MAX
 from services.ingest.starts import ref_of, stored_row
 
 # Where the tool's result stands in a foreign payload, by preference.
@@ -17,6 +19,7 @@ DATA_KEYS = ("result", "response", "data", "output_result")
 # What a foreign payload says about itself, beside the result.
 SHELL_KEYS = frozenset({"command_id", "worker_id", "status", "error", "attempt", "call_index", "step", "duration_ms"})
 MESSAGE_CHARACTERS_MAX = 2000
+NUMBER = re.compile(r"[0-9]{1,19}")
 CALL_EVENTS = frozenset({"call.done", "call.error"})
 Terminal = Literal["command.completed", "command.failed", "command.cancelled"]
 
@@ -108,7 +111,7 @@ async def _report(
         execution_id=execution_id,
         event_type=cast(Terminal, event.kind),
         command_id=command_id,
-        claim_token=_token(event),
+        claim_token=_number(event.said("claim_token")),
         step=step,
         attempt=attempt if isinstance(attempt, int) else 0,
         status="",
@@ -148,23 +151,22 @@ def _error_of(event: ForeignEvent, call: ForeignEvent | None) -> dict[str, Any]:
     error = event.error or event.said("error") or (call and (call.error or call.said("error"))) or "the command failed"
     if isinstance(error, dict):
         known = {key: error[key] for key in ("code", "kind", "retryable", "http_status", "pg_code") if key in error}
-        return {**known, "message": str(error.get("message") or error)[:MESSAGE_CHARACTERS_MAX]}
-    return {"message": str(error)[:MESSAGE_CHARACTERS_MAX]}
+        told = {**known, "message": str(error.get("message") or error)[:MESSAGE_CHARACTERS_MAX]}
+    else:
+        told = {"message": str(error)[:MESSAGE_CHARACTERS_MAX]}
+    return {name: printable(value) for name, value in told.items()}
 
 
 def _command_id(event: ForeignEvent, pointer: str, *, required: bool) -> int:
     given = event.command_id if event.command_id is not None else event.said("command_id")
-    if isinstance(given, str) and given.isdigit():
-        given = int(given)
-    if isinstance(given, int) and 0 < given < 1 << 63:
-        return given
-    if required:
+    found = _number(given)
+    if required and not found:
         raise Invalid(f"expected a command_id, found {given!r:.60}", pointer=f"{pointer}/meta/command_id")
-    return 0
+    return found
 
 
-def _token(event: ForeignEvent) -> int:
-    given = event.said("claim_token")
-    if isinstance(given, str) and given.isdigit():
+def _number(given: Any) -> int:
+    """Return an id given as a number or as text, 0 when it is none."""
+    if isinstance(given, str) and NUMBER.fullmatch(given):
         given = int(given)
-    return given if isinstance(given, int) and 0 < given < 1 << 63 else 0
+    return given if isinstance(given, int) and not isinstance(given, bool) and 0 < given <= INT64_MAX else 0

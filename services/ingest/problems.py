@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from noetl_common.db import is_retryable
-from noetl_common.errors import Conflict, NoetlError, Unauthorized, Unavailable
+from noetl_common.errors import Conflict, Invalid, NoetlError, Unauthorized, Unavailable
 from noetl_common.log import get_logger
 from noetl_common.wire import encode
 from services.ingest.claims import ActiveClaim
@@ -17,6 +17,7 @@ log = get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+MESSAGE_CHARACTERS_MAX = 300
 TITLES = {
     400: "Bad request",
     401: "Not authenticated",
@@ -56,6 +57,10 @@ def problem_of(error: Exception) -> Response:
     if isinstance(error, psycopg.Error) and is_retryable(error):
         log.warning("http.database_away", error=error)
         return _expected(Unavailable("the database does not answer now"))
+    if isinstance(error, psycopg.DataError):
+        # Whatever the types let through: a NUL in a text, a number beyond a column's range.
+        found = str(error).splitlines()[0][:MESSAGE_CHARACTERS_MAX]
+        return _expected(Invalid(f"expected values that can be stored, found {found}"))
     log.exception("http.bug")
     return problem(500, code="INTERNAL_ERROR", message="an internal error; the server's log has the details")
 

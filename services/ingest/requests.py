@@ -21,7 +21,7 @@ INT64_MAX = (1 << 63) - 1
 async def read_body(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """Return the request's body, reading no further than the limit. Errors: TooLarge."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > bytes_max:
+    if re.fullmatch(r"[0-9]{1,19}", declared) and int(declared) > bytes_max:
         raise TooLarge(f"body: expected at most {bytes_max} bytes, found {declared}")
     chunks = bytearray()
     async for chunk in request.stream():
@@ -60,7 +60,7 @@ def query_int(request: Request, name: str, default: int, *, low: int = 0, high: 
     text = request.query_params.get(name, "")
     if not text:
         return default
-    value = int(text) if re.fullmatch(r"-?\d{1,19}", text) else None
+    value = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
     if value is None or not low <= value <= high:
         raise Invalid(f"{name}: expected a whole number from {low} to {high}, found {text[:40]!r}", pointer=f"/{name}")
     return value
@@ -79,7 +79,7 @@ def query_flag(request: Request, name: str) -> bool:
 def path_id(request: Request, name: str, *, what: str) -> int:
     """Return the id in the path. Errors: NotFound when it can be nobody's."""
     text = request.path_params[name]
-    if not re.fullmatch(r"\d{1,19}", text) or int(text) > INT64_MAX:
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > INT64_MAX:
         raise NotFound(f"no {what} {text[:60]!r}: expected a number of up to 19 digits")
     return int(text)
 

@@ -1,5 +1,6 @@
 """Starts: from a request to run a playbook to its execution row and first input, committed together."""
 
+import hashlib
 import os
 import secrets
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from noetl_common.core.playbook import Playbook
 from noetl_common.core.results import extract, preview
 from noetl_common.core.scope import system_names
 from noetl_common.core.shard import hashed_id, shard_of
-from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, fits_inline
 from noetl_common.core.workload import effective_workload
 from noetl_common.db import Pool, utc_now_text
 from noetl_common.errors import Invalid, NotFound, TooLarge, Unavailable
@@ -75,9 +76,8 @@ class Starter:
         entry = await self._entry(asked)
         playbook = self._playbook(entry)
         if key is not None:
-            held = await self._holder(key, entry)
-            if held is not None:
-                return held
+            for found in await store.find_start(self._pool, 0, key):
+                return _duplicate(found, entry, asked)
         for _attempt in range(IDS_TRIED_MAX):
             execution_id = mint_execution_id()
             nonce = secrets.token_hex(8)
@@ -90,13 +90,8 @@ class Starter:
                 if found.nonce == nonce:  # our own commit, whose acknowledgement was lost
                     return Started(execution_id=execution_id, event_id=found.event_id or 0, entry=entry)
                 if key is not None and found.idempotency_key == key:
-                    return _duplicate(found, entry)
+                    return _duplicate(found, entry, asked)
         raise Unavailable(f"no free execution id in {IDS_TRIED_MAX} attempts")
-
-    async def _holder(self, key: str, entry: CatalogRow) -> Started | None:
-        for found in await store.find_start(self._pool, 0, key):
-            return _duplicate(found, entry)
-        return None
 
     async def _entry(self, asked: Asked) -> CatalogRow:
         entry = await store_catalog.read_entry(
@@ -152,7 +147,7 @@ class Starter:
             event_type="playbook.started",
             status="STARTED",
             result=Envelope(status="STARTED", context=context),
-            meta={"nonce": nonce},
+            meta={"nonce": nonce, "asked": _digest(asked)},
             dedup_key="start",
             catalog_id=entry.catalog_id,
             parent_execution_id=asked.parent_execution_id or 0,
@@ -174,7 +169,7 @@ class Starter:
         text = encode(workload)
         if len(text) > WORKLOAD_BYTES_MAX:
             raise TooLarge(f"workload: expected at most {WORKLOAD_BYTES_MAX} bytes of JSON, found {len(text)}")
-        if len(text) <= INLINE_VALUE_BYTES_MAX:
+        if fits_inline(text, INLINE_VALUE_BYTES_MAX):
             return Value(msgspec.json.decode(text)), []
         row = await stored_row(
             self._store,
@@ -224,6 +219,20 @@ def _checked_key(key: str | None) -> str | None:
     return key
 
 
-def _duplicate(found: store.StartFound, entry: CatalogRow) -> Started:
+def _digest(asked: Asked) -> str:
+    """Return what tells one wish from another, whoever sends it and however often."""
+    text = msgspec.json.encode(msgspec.structs.replace(asked, idempotency_key=None), order="deterministic")
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _duplicate(found: store.StartFound, entry: CatalogRow, asked: Asked) -> Started:
+    """Return the run that the key started. Errors: Invalid when the key now comes with another wish."""
+    if found.asked not in (None, _digest(asked)):
+        raise Invalid(
+            f"Idempotency-Key: expected the request that started execution {found.execution_id}, found another body"
+        )
     metrics.inc("noetl_duplicate_suppressed_total", 1, guard="idempotency_key")
-    return Started(execution_id=found.execution_id, event_id=found.event_id or 0, entry=entry, is_duplicate=True)
+    started = msgspec.structs.replace(
+        entry, catalog_id=found.catalog_id, path=found.path, version=found.version, content="", digest=""
+    )
+    return Started(execution_id=found.execution_id, event_id=found.event_id or 0, entry=started, is_duplicate=True)

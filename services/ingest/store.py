@@ -60,10 +60,14 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class StartFound(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds an execution id or an idempotency key. `nonce` tells one start from another."""
+    """Who holds an execution id or an idempotency key. `nonce` tells one start from another, `asked` one wish."""
 
     execution_id: int
+    catalog_id: int
+    path: str
+    version: int
     idempotency_key: str | None = None
+    asked: str | None = None
     event_id: int | None = None
     nonce: str | None = None
 

@@ -11,7 +11,7 @@ from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.events import Envelope
 from noetl_common.core.results import merged
 from noetl_common.core.scope import Scope, system_names
-from noetl_common.core.values import Ref, Shape, Value, reference_of
+from noetl_common.core.values import Ref, Shape, Value, printable, reference_of
 from noetl_common.errors import NoetlError, ReferenceCorrupt
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ClaimedCommand, Report, ResultRow
@@ -193,6 +193,7 @@ def _blank(command: ClaimedCommand, event_type: Any, envelope: Envelope) -> Repo
 
 def _bounded(error: dict[str, Any], step: str, task: str) -> dict[str, Any]:
     """Return an error that fits an event: its message cut, of the rest what is small."""
+    error = printable(error)
     message = str(error.get("message", ""))
     if len(message) > MESSAGE_CHARS_MAX:
         message = f"{message[:MESSAGE_CHARS_MAX]}... ({len(message)} characters)"

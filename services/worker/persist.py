@@ -9,7 +9,7 @@ import msgspec
 from noetl_common import metrics
 from noetl_common.core.results import extract, preview
 from noetl_common.core.shard import hashed_id
-from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Shape, Value
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Shape, Value, fits_inline
 from noetl_common.errors import TooLarge
 from noetl_common.store.results import ResultStore, Stored
 from noetl_common.wire import PAYLOAD_INLINE_BYTES_MAX, ClaimedCommand, ResultRow, encode
@@ -78,8 +78,8 @@ async def persist_variables(
 
     Values over 512 bytes become references; the largest others too, until all together fit CONTEXT_BYTES_MAX.
     """
-    sizes = {name: len(encoded(value)) for name, value in variables.items()}
-    small = {name: size for name, size in sizes.items() if size <= INLINE_VALUE_BYTES_MAX}
+    bodies = {name: encoded(value) for name, value in variables.items()}
+    small = {name: len(body) for name, body in bodies.items() if fits_inline(body, INLINE_VALUE_BYTES_MAX)}
     values: dict[str, Any] = {}
     rows: list[ResultRow] = []
     while sum(small.values()) + 32 * len(small) > CONTEXT_BYTES_MAX // 2:

@@ -128,7 +128,8 @@ def _workbook(document: dict[str, Any], report: Report) -> dict[str, dict[str, A
 
 
 def _check_targets(document: dict[str, Any], steps: dict[str, Step], report: Report) -> None:
-    for index, fields in enumerate(document.get("workflow") or []):
+    listed = document.get("workflow")
+    for index, fields in enumerate(listed if isinstance(listed, list) else []):
         name = fields.get("step", fields.get("name")) if isinstance(fields, dict) else None
         step = steps.get(name) if isinstance(name, str) else None
         for number, arc in enumerate(step.arcs if step is not None else ()):

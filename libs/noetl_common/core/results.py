@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl_common.core.outcome import Outcome
-from noetl_common.core.values import NULL_REF_ID, Ref
+from noetl_common.core.values import NULL_REF_ID, Ref, fits_inline
 from noetl_common.core.views import Load, NeedPayload, View, plain, unwrapped
 
 __all__ = [
@@ -64,10 +64,10 @@ def extract(payload: Any, *, bytes_max: int = 1024) -> dict[str, Any] | None:
     for key, value in payload.items():
         if value is not None and not isinstance(value, (str, int, float, bool)):
             continue
-        cost = len(msgspec.json.encode({str(key): value}))
-        if used + cost <= bytes_max:
+        text = msgspec.json.encode({str(key): value})
+        if fits_inline(text, bytes_max - used):
             kept[str(key)] = value
-            used += cost
+            used += len(text)
     return kept
 
 
@@ -75,7 +75,7 @@ def preview(payload: Any, *, bytes_max: int = 512) -> Any:
     """Return a small likeness of a payload for people: a few items, long texts cut."""
     for depth in (3, 2, 1):
         likeness = _likeness(plain(payload), depth)
-        if len(msgspec.json.encode(likeness)) <= bytes_max:
+        if fits_inline(msgspec.json.encode(likeness), bytes_max):
             return likeness
     return _kind_and_size(plain(payload))
 

@@ -48,6 +48,20 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     ref: Ref | None = None
 
 
+def fits_inline(body: bytes, bytes_max: int) -> bool:
+    """Return True when JSON text may stand in a jsonb column: small, and without the NUL that jsonb refuses."""
+    return len(body) <= bytes_max and b"\\u0000" not in body
+
+
+def printable(value: Any) -> Any:
+    """Return a message for people with every NUL and lone surrogate, which no column takes, replaced."""
+    if isinstance(value, str):
+        return value.replace("\x00", "\ufffd").encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {printable(key): printable(part) for key, part in value.items()}
+    return [printable(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
 def reference_of(ref: Ref) -> dict[str, Any]:
     """Return the `reference` object of an event envelope that names `ref`."""
     fields: dict[str, Any] = msgspec.to_builtins(ref)

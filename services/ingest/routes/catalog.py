@@ -1,7 +1,6 @@
 """Documents: register, list, read."""
 
 import base64
-import binascii
 import hashlib
 import re
 
@@ -132,7 +131,7 @@ def _text(content: str) -> str:
     if compact and ":" not in compact:
         try:
             text = base64.b64decode(compact, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
             text = content  # then it is YAML, if a strange one; the parser says what is wrong with it
     if len(text.encode()) > CONTENT_BYTES_MAX:
         raise TooLarge(f"content: expected at most {CONTENT_BYTES_MAX} bytes, found {len(text.encode())}")

@@ -73,7 +73,8 @@ RETURNING execution_id
 
 -- name: find_start
 -- Who holds an execution id or an idempotency key, and with which start event.
-SELECT x.execution_id, x.idempotency_key, e.event_id, e.meta ->> 'nonce' AS nonce
+SELECT x.execution_id, x.idempotency_key, x.catalog_id, x.path, x.version, e.event_id, e.meta ->> 'nonce' AS nonce,
+    e.meta ->> 'asked' AS asked
 FROM noetl.execution x
 LEFT JOIN noetl.event e ON e.execution_id = x.execution_id AND e.dedup_key = 'start'
 WHERE x.execution_id = %(execution_id)s OR x.idempotency_key = %(idempotency_key)s
