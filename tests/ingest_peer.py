@@ -52,6 +52,8 @@ class Peer:
         self.refuse: set[str] = set()
         self.outcome: Outcome = "accepted"
         self.is_away = False
+        self.loses_claims = False  # a claim is granted, and its answer never arrives
+        self.held: list[ClaimedCommand] = []
         self.lease_s = 15.0
         self.tokens: list[str | None] = []
         self.changed = asyncio.Event()
@@ -112,7 +114,13 @@ class Peer:
     async def _answer(self, request: Request, body: bytes) -> Response:
         path = request.url.path
         if path == "/api/commands/claim":
-            return Response(encode(await self._claim(decode(body, Claim))))
+            claimed = await self._claim(decode(body, Claim))
+            self.held += claimed.commands
+            return Response(b"{}", 503) if self.loses_claims else Response(encode(claimed))
+        if path.startswith("/api/workers/") and path.endswith("/claims"):
+            return Response(
+                encode(Claimed(commands=self.held, contexts=self.contexts, results=[], lease_s=self.lease_s))
+            )
         if path == "/api/events/batch":
             return self._report(decode(body, ReportBatch))
         if path == "/api/commands/heartbeat":
@@ -148,6 +156,8 @@ class Peer:
             return Response(b'{"detail": "refused"}', 422)
         self.batches.append(len(batch.events))
         self.reports += batch.events
+        done = {report.claim_token for report in batch.events}
+        self.held = [command for command in self.held if command.claim_token not in done]
         outcomes: list[Outcome] = [self.outcome] * len(batch.events)
         ids = [number + 1 for number in range(len(batch.events))]
         return Response(encode(Reported(status="ok", event_ids=ids, outcomes=outcomes)))

@@ -28,6 +28,8 @@ from services.ingest.payloads import PayloadCache
 from services.ingest.router import Router
 from services.ingest.starts import Starter
 
+LEASE_CONNECTIONS = 1
+
 
 @asynccontextmanager
 async def app(config: Config) -> AsyncIterator[Service]:
@@ -38,18 +40,23 @@ async def app(config: Config) -> AsyncIterator[Service]:
     guard = guard_of(auth=config.auth, tokens=config.auth_tokens, host=config.host, insecure_bind=config.insecure_bind)
     vault = Vault(load_key(config.encryption_key))
     store = open_store(config.store_tier, Path(config.store_dir))
-    instance = config.instance or mint_instance("ingest")
+    # Random even under a given name: a restarted process must not pass for its predecessor.
+    instance = mint_instance(config.instance or "ingest")
     async with AsyncExitStack() as stack:
-        # Loops have connections of their own: a flood of requests must not cost this process its leases.
+        # Routing has connections of its own, and so have the leases: neither a flood of requests nor a batch that
+        # waits for a lock may cost this process its shards.
         pool = await stack.enter_async_context(_pool(config, name="ingest", size=config.pool_size))
         background = await stack.enter_async_context(
             _pool(config, name="ingest-background", size=config.background_pool_size)
         )
+        lease_pool = await stack.enter_async_context(_pool(config, name="ingest-lease", size=LEASE_CONNECTIONS))
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
         cluster = await read_cluster(pool)
         bus = await buses.connect(config.nats_url, name=instance)
         stack.push_async_callback(bus.close)
-        leases = Leases(background, role="ingest", instance=instance, lease_s=config.shard_lease_s, clock=SystemClock())
+        leases = Leases(
+            lease_pool, role="ingest", instance=instance, lease_s=config.shard_lease_s, clock=SystemClock(), bus=bus
+        )
         payloads = PayloadCache()
         handover = Handover(payloads)
         bells = PoolBells()

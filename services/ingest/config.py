@@ -12,7 +12,7 @@ class Config(Common, frozen=True, kw_only=True):
     port: Annotated[int, env("NOETL_PORT", doc="The port the process listens on; 0: any free one.")] = 8082
     pool_size: Annotated[int, env("NOETL_INGEST_POOL_SIZE", doc="Postgres connections for requests and appends.")] = 12
     background_pool_size: Annotated[
-        int, env("NOETL_INGEST_BACKGROUND_POOL_SIZE", doc="Postgres connections for leases and routing.")
+        int, env("NOETL_INGEST_BACKGROUND_POOL_SIZE", doc="Postgres connections for routing.")
     ] = 6
     statement_timeout_s: Annotated[
         float, env("NOETL_STATEMENT_TIMEOUT_SEC", unit="s", doc="After this long Postgres gives up a statement.")

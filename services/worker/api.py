@@ -66,6 +66,10 @@ class Api:
         asked = Claim(worker_id=self.worker_id, pool=pool, max=count, wait_s=wait_s)
         return read(await self._send("POST", "/api/commands/claim", body=asked, timeout_s=TIMEOUT_S + wait_s), Claimed)
 
+    async def held(self) -> Claimed:
+        """Return the commands on lease to this worker: also those of a claim whose answer was lost."""
+        return read(await self._send("GET", f"/api/workers/{self.worker_id}/claims"), Claimed)
+
     async def report(self, reports: list[Report]) -> Reported:
         """Return what became of each report; once it has answered, ingest holds them."""
         batch = ReportBatch(worker_id=self.worker_id, events=reports)

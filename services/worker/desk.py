@@ -44,6 +44,11 @@ class HeldLeases:
         with self._lock:
             self._held.pop(claim_token, None)
 
+    def tokens(self) -> set[int]:
+        """Return the claim tokens held at this moment."""
+        with self._lock:
+            return set(self._held)
+
     def all(self) -> list[tuple[int, int, int]]:
         """Return those held at this moment."""
         with self._lock:
@@ -56,6 +61,7 @@ class Desk:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.lease_s = 15.0
+        self.claim_in_doubt = False  # a claim was sent and not answered: its commands may be on lease to us
         self.leases = HeldLeases()
         self.running: dict[int, Running] = {}
         self._tokens: dict[int, int] = {}  # the claim token that each command runs under

@@ -285,3 +285,15 @@ async def test_a_rule_that_waits_does_not_hold_the_other_slots(peer: Peer, tmp_p
     async with running(peer, tmp_path):
         reports = await peer.reported(2)
     assert [report.step for report in reports] == ["quick", "work"]
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_again_and_run_once(peer: Peer, tmp_path: Path) -> None:
+    peer.loses_claims = True
+    peer.offer((noop(),), items=[Item(v=index) for index in range(5)])
+    async with running(peer, tmp_path):
+        await peer.until(lambda: peer.held)
+        peer.loses_claims = False
+        await peer.reported(5)
+        peer.offer((noop(),))
+        reports = await peer.reported(6)
+    assert len({report.claim_token for report in reports}) == len(reports) == 6

@@ -6,7 +6,7 @@ from noetl_common import metrics
 from noetl_common.core.commands import CommandContext
 from noetl_common.log import get_logger
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import ClaimedCommand, Report
+from noetl_common.wire import Claimed, ClaimedCommand, Report
 from services.worker.api import Api
 from services.worker.desk import Desk
 from services.worker.perform import Scopes, failure, perform
@@ -38,7 +38,9 @@ async def run_commands_once(desk: Desk, api: Api, shop: Shop, *, pool: str, wait
     if free == 0:
         return 0
     began = time.monotonic()
-    claimed = await api.claim(pool, count=min(free, CLAIM_MAX), wait_s=wait_s)
+    claimed = await (
+        _found_again(desk, api) if desk.claim_in_doubt else _claimed(desk, api, free, pool=pool, wait_s=wait_s)
+    )
     if not claimed.commands:
         return 0
     metrics.observe("noetl_worker_claim_seconds", time.monotonic() - began)
@@ -49,6 +51,24 @@ async def run_commands_once(desk: Desk, api: Api, shop: Shop, *, pool: str, wait
     for command in claimed.commands:
         desk.start(command, _performed(command, claimed.contexts.get(command.context_id), shop))
     return len(claimed.commands)
+
+
+async def _claimed(desk: Desk, api: Api, free: int, *, pool: str, wait_s: float) -> Claimed:
+    desk.claim_in_doubt = True
+    claimed = await api.claim(pool, count=min(free, CLAIM_MAX), wait_s=wait_s)
+    desk.claim_in_doubt = False
+    return claimed
+
+
+async def _found_again(desk: Desk, api: Api) -> Claimed:
+    """Return what a claim without an answer brought after all: otherwise it would wait for its lease to run out."""
+    known = desk.leases.tokens()  # before asking: what is reported meanwhile must not be taken for new
+    claimed = await api.held()
+    desk.claim_in_doubt = False
+    claimed.commands = [command for command in claimed.commands if command.claim_token not in known]
+    if claimed.commands:
+        log.info("claims.found_again", commands=len(claimed.commands))
+    return claimed
 
 
 async def _performed(command: ClaimedCommand, context: CommandContext | None, shop: Shop) -> Report:
