@@ -10,11 +10,10 @@ from typing import Any
 
 from examples.patient_flow.server import KINDS, PATIENTS, PatientApi
 from noetl_cli.api import Api
-from noetl_cli.output import say
+from noetl_cli.output import print_pairs, print_table, say
 from noetl_cli.progress import follow
-from noetl_cli.run_view import RunView
+from noetl_cli.run_view import COLUMNS, NUMBERS, RunView, error_text, rows_of
 from noetl_cli.target import Tend, connected_or_started
-from noetl_cli.verbs.run import COLUMNS, rows_of
 from noetl_common import log
 from noetl_common.errors import NoetlError
 
@@ -46,7 +45,7 @@ def run(api: Api, tend: Tend, api_url: str) -> tuple[RunView, dict[str, Any]]:
     view = follow(api, execution_id, tend=tend)
     detail = api.execution(execution_id)
     if view.status != "COMPLETED":
-        say(f"{view.status}: {detail.get('error') or view.error}")
+        say(f"{view.status}: {error_text(detail.get('error') or view.error)}")
         return view, {}
     counts = api.resolve(detail["result"]["ref"])
     return view, counts if isinstance(counts, dict) else {}
@@ -54,14 +53,15 @@ def run(api: Api, tend: Tend, api_url: str) -> tuple[RunView, dict[str, Any]]:
 
 def print_summary(view: RunView, counts: dict[str, Any]) -> None:
     """Print a line a step, then what the run returned."""
-    rows = [{name: str(row[name]) for name in COLUMNS} for row in rows_of(view)]
-    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in COLUMNS}
-    print("  ".join(name.ljust(widths[name]) for name in COLUMNS))
-    for row in rows:
-        print("  ".join(row[name].ljust(widths[name]) for name in COLUMNS))
-    for name, value in counts.items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        print(f"{name}: {shown}")
+    print_table(COLUMNS, rows_of(view), right=NUMBERS)
+    print()
+    print_pairs({name.replace("_", " "): _shown(value) for name, value in counts.items()})
+    print()
+
+
+def _shown(value: Any) -> Any:
+    """Return counts by kind as one line, anything else as it is."""
+    return ", ".join(f"{kind} {count:,}" for kind, count in value.items()) if isinstance(value, dict) else value
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """How verbs print: one JSON document or a table on standard output, everything else on standard error."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 CELL_CHARACTERS_MAX = 120
+# Wider than any table: what nobody looks at is never folded.
+PIPE_CHARACTERS = 4096
 
 
 class Format(StrEnum):
@@ -23,8 +25,16 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text.decode() + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows by these keys; numbers to the right. Wide enough for its cells when nobody looks at it."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: Collection[str] = (), empty: str = ""
+) -> None:
+    """Print rows by these keys; numbers, and the columns named in `right`, to the right; without rows say `empty`.
+
+    At a terminal a cell that does not fit is cut; elsewhere the table is as wide as its cells.
+    """
+    if empty and not rows:
+        say(empty)
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -32,11 +42,24 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         is_number = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
+        table.add_column(column.replace("_", " "), justify="right" if is_number or column in right else "left")
     for row in rows:
-        table.add_row(*(Text(cell(row.get(column)), style=style_of(row.get(column))) for column in columns))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 240)
-    console.print(table)
+        cells = ((cell(row.get(column)), style_of(row.get(column))) for column in columns)
+        table.add_row(*(Text(text, style=style, no_wrap=True, overflow="ellipsis") for text, style in cells))
+    if sys.stdout.isatty():
+        Console(file=sys.stdout).print(table)
+        return
+    console = Console(file=sys.stdout, width=PIPE_CHARACTERS)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def print_pairs(pairs: Mapping[str, Any]) -> None:
+    """Print a name and its value a line, aligned; a value that says nothing is left out."""
+    shown = {name: cell(value) for name, value in pairs.items() if value not in (None, "", [], {})}
+    width = max((len(name) for name in shown), default=0)
+    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in shown.items())
 
 
 def cell(value: Any) -> str:

@@ -2,22 +2,24 @@
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from noetl_cli.api import Api
 from noetl_cli.output import say
 from noetl_cli.run_view import RunView, StepView, view_of
 from noetl_cli.target import Tend
-from noetl_common.errors import Unavailable
+from noetl_common.errors import Conflict, Unavailable
 
 PAUSE_MIN_S = 0.05
 PAUSE_MAX_S = 0.5
 SILENCE_MAX_S = 120.0
 LINE_EVERY_S = 2.0
+NAME_CHARACTERS_MIN = 16
 EXIT_INTERRUPTED = 130
 CANCEL_REASON = "cancelled from the command line"
 
@@ -38,7 +40,7 @@ class Display(Protocol):
 
 
 def follow(api: Api, execution_id: str, *, tend: Tend) -> RunView:
-    """Return the run at its end. Ctrl-C offers to cancel it; a second one leaves it to itself.
+    """Return the run at its end. Ctrl-C offers to cancel it; another one while it is asked leaves it as it is.
 
     Errors: Unavailable when the server stays silent for SILENCE_MAX_S.
     """
@@ -50,9 +52,11 @@ def follow(api: Api, execution_id: str, *, tend: Tend) -> RunView:
                 return watch(api, execution_id, display=display, tend=tend)
         except KeyboardInterrupt:
             if not wants_cancel(execution_id):
-                say(f"left execution {execution_id} to itself: noetl status {execution_id}")
+                say(f"execution {execution_id} is not cancelled: it goes on as long as a stack runs")
                 sys.exit(EXIT_INTERRUPTED)
-            say(str(api.cancel(execution_id, CANCEL_REASON).get("status", "cancel requested")))
+            say("cancelling")
+            with suppress(Conflict):  # it has ended meanwhile, which the next look shows
+                api.cancel(execution_id, CANCEL_REASON)
 
 
 def watch(api: Api, execution_id: str, *, display: Display, tend: Tend) -> RunView:
@@ -81,24 +85,29 @@ def wants_cancel(execution_id: str) -> bool:
     """Ask at a terminal; elsewhere the interrupt itself is the answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
-    sys.stderr.write(f"\ncancel execution {execution_id}? [y/N] ")
+    sys.stderr.write(f"\rcancel execution {execution_id}? [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return False
 
 
 class Bars:
-    """A line a step; loops with done/total and rate."""
+    """A line a step; loops with done/total and rate. The picture goes when it is over: a table of the steps follows."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         self._progress = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}", style="bold"),
             BarColumn(bar_width=30),
-            TextColumn("{task.fields[count]}"),
-            TextColumn("{task.fields[rate]}", style="cyan"),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[count]}", justify="right"),
+            TextColumn("{task.fields[rate]}", style="cyan", justify="right"),
+            TextColumn("{task.fields[elapsed]}", justify="right"),
             TextColumn("{task.fields[status]}"),
-            console=Console(file=sys.stderr),
+            console=console or Console(file=sys.stderr),
+            transient=True,
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -110,7 +119,7 @@ class Bars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop drawing; the last picture stays."""
+        """Stop drawing."""
         self._progress.stop()
 
     def show(self, view: RunView) -> None:
@@ -118,15 +127,14 @@ class Bars:
         for step in view.steps:
             if step.name not in self._tasks:
                 self._tasks[step.name] = self._progress.add_task(
-                    step.name, total=None, count="", rate="", status=step.status
+                    step.name, total=None, count="", rate="", elapsed="", status=step.status
                 )
             task = self._tasks[step.name]
             ended = step.is_over
             total = max(step.items, 1) if step.is_loop else (1 if ended else None)
             done = (step.done + step.failed) if step.is_loop and step.items else int(ended)
-            self._progress.update(
-                task, total=total, completed=done, count=count_of(step), rate=rate_of(step), status=step.status
-            )
+            shown: dict[str, Any] = {"count": step.count, "rate": rate_of(step), "elapsed": step.elapsed}
+            self._progress.update(task, total=total, completed=done, status=step.status, **shown)
             if ended:
                 self._progress.stop_task(task)
 
@@ -137,6 +145,7 @@ class Lines:
     def __init__(self) -> None:
         self._shown: dict[str, tuple[str, int]] = {}
         self._said_s: dict[str, float] = {}
+        self._name_width = NAME_CHARACTERS_MIN
 
     def __enter__(self) -> "Lines":
         """Begin."""
@@ -149,6 +158,7 @@ class Lines:
 
     def show(self, view: RunView) -> None:
         """Say what is new."""
+        self._name_width = max(self._name_width, *(len(step.name) for step in view.steps), 0)
         for step in view.steps:
             now = (step.status, step.done + step.failed)
             before = self._shown.get(step.name)
@@ -156,17 +166,13 @@ class Lines:
                 continue
             is_due = time.monotonic() - self._said_s.get(step.name, 0.0) >= LINE_EVERY_S
             if before is None or before[0] != now[0] or is_due:
-                say("  ".join(part for part in (step.name, step.status, count_of(step), rate_of(step)) if part))
+                say(self._line_of(step))
                 self._shown[step.name] = now
                 self._said_s[step.name] = time.monotonic()
 
-
-def count_of(step: StepView) -> str:
-    """Return done/total of a loop, with what failed."""
-    if not step.is_loop:
-        return ""
-    failed = f" ({step.failed} failed)" if step.failed else ""
-    return f"{step.done + step.failed}/{step.items}{failed}"
+    def _line_of(self, step: StepView) -> str:
+        parts = f"{step.name:<{self._name_width}}  {step.status:<9}  {step.elapsed:>7}"
+        return f"{parts}  {step.count}  {rate_of(step)}".rstrip()
 
 
 def rate_of(step: StepView) -> str:

@@ -1,12 +1,17 @@
-"""What a person wants to see of a run, taken from its status: steps, loops, durations. Pure."""
+"""What a person wants to see of a run, taken from its status: steps, loops, durations, what went wrong."""
 
+import time
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from noetl_cli import human
 from noetl_common.core.state import TERMINAL
+
+COLUMNS = ("step", "attempts", "items", "duration", "status")
+# Of them, what is a number written for people.
+NUMBERS = ("items", "duration")
 
 
 class StepView(msgspec.Struct, kw_only=True):
@@ -32,6 +37,21 @@ class StepView(msgspec.Struct, kw_only=True):
         """Return how long it took, 0 while it runs."""
         return max(0.0, self.ended_s - self.began_s) if self.ended_s and self.began_s else 0.0
 
+    @property
+    def count(self) -> str:
+        """Return done/total of a loop, with what failed; nothing for a step that is none."""
+        if not self.is_loop:
+            return ""
+        failed = f" ({self.failed} failed)" if self.failed else ""
+        return f"{self.done + self.failed}/{self.items}{failed}"
+
+    @property
+    def elapsed(self) -> str:
+        """Return how long it took, or has run so far; nothing before its beginning."""
+        if not self.began_s:
+            return ""
+        return human.duration(self.duration_s if self.is_over else max(0.0, time.time() - self.began_s))
+
 
 class RunView(msgspec.Struct, kw_only=True):
     """One run as last seen."""
@@ -55,6 +75,32 @@ def view_of(answer: Mapping[str, Any]) -> RunView:
     return RunView(status=str(answer.get("status", "RUNNING")), steps=views, error=answer.get("error"))
 
 
+def rows_of(view: RunView) -> list[dict[str, Any]]:
+    """Return a row of COLUMNS for each step."""
+    return [
+        {
+            "step": step.name,
+            "attempts": step.attempts,
+            "items": step.count,
+            "duration": step.elapsed,
+            "status": step.status,
+        }
+        for step in view.steps
+    ]
+
+
+def error_text(error: Any) -> str:
+    """Return what went wrong as a sentence that says where; the message of a loop or a child says so itself."""
+    if not isinstance(error, Mapping):
+        return str(error or "")
+    message = str(error.get("message") or error.get("code") or "")
+    step = error.get("step")
+    if not step or message.startswith(("step ", "playbook ")):
+        return message
+    line = f", line {error['line']}" if error.get("line") else ""
+    return f"step '{step}'{line}: {message}"
+
+
 def _step_view(name: str, step: Mapping[str, Any]) -> StepView:
     items = step.get("items")
     counts = items if isinstance(items, Mapping) else {}
@@ -72,4 +118,4 @@ def _step_view(name: str, step: Mapping[str, Any]) -> StepView:
 
 
 def _time_in(text: Any) -> float:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() if text else 0.0
+    return human.parsed(text).timestamp() if text else 0.0

@@ -4,11 +4,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from noetl_cli.api import Api
 from noetl_cli.output import say
 from noetl_cli.state_dir import StateDir
-from noetl_common.errors import DependencyMissing
+from noetl_common.errors import DependencyMissing, Invalid
 
 STARTING_TIMEOUT_S = 90.0
 
@@ -18,7 +19,7 @@ Tend = Callable[[], object]
 @contextmanager
 def connected(server: str | None) -> Iterator[Api]:
     """Lend the API of the server that is there. Errors: DependencyMissing when there is none."""
-    url = server or os.environ.get("NOETL_SERVER_URL") or _any_url(StateDir.chosen())
+    url = _named_url(server) or _any_url(StateDir.chosen())
     if not url:
         raise DependencyMissing("no server: start one with `noetl up`, or name one with --server or NOETL_SERVER_URL")
     with Api(url) as api:
@@ -32,7 +33,7 @@ def connected_or_started(server: str | None) -> Iterator[tuple[Api, Tend]]:
     The second value must be called now and then: it starts a role again that has died.
     """
     state = StateDir.chosen()
-    url = server or os.environ.get("NOETL_SERVER_URL") or _shared_url(state)
+    url = _named_url(server) or _shared_url(state)
     if url:
         with Api(url) as api:
             yield api, lambda: None
@@ -48,6 +49,15 @@ def connected_or_started(server: str | None) -> Iterator[tuple[Api, Tend]]:
             yield api, stack.tend
     finally:
         stack.stop()
+
+
+def _named_url(server: str | None) -> str:
+    """Return the URL of --server, else of NOETL_SERVER_URL; empty without either. Errors: Invalid when it is none."""
+    url = server or os.environ.get("NOETL_SERVER_URL", "")
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise Invalid(f"{'--server' if server else 'NOETL_SERVER_URL'}: expected http://host:port, found {url!r}")
+    return url
 
 
 def _any_url(state: StateDir) -> str:

@@ -7,9 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from noetl_cli import main
+from noetl_cli.documents import read_mapping
+from noetl_cli.embedded.roles import last_words
 from noetl_cli.embedded.stack import Plan, replicas_from, roles_of
-from noetl_cli.output import cell
+from noetl_cli.output import cell, print_pairs, print_table
 from noetl_cli.state_dir import Running, StateDir
+from noetl_cli.target import connected
+from noetl_cli.verbs.up import port_in
 from noetl_common.errors import (
     ConfigError,
     Conflict,
@@ -131,3 +135,66 @@ def test_cells_are_short_and_plain() -> None:
     assert cell(1.234) == "1.23"
     assert cell({"a": [1]}) == '{"a":[1]}'
     assert len(cell("x" * 500)) == 120
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_its_cells_and_ends_no_line_with_spaces(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(
+        ("name", "took"), [{"name": "x" * 100, "took": "1.5 s"}, {"name": "y", "took": "9 ms"}], right=("took",)
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{'name':<100}   took", f"{'x' * 100}  1.5 s", f"{'y':<100}   9 ms"]
+
+
+def test_an_empty_table_says_so_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name",), [], empty="no runs")
+    assert capsys.readouterr() == ("", "no runs\n")
+
+
+def test_pairs_are_aligned_and_say_nothing_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    print_pairs({"status": "FAILED", "error": "", "execution": "7"})
+    assert capsys.readouterr().out == "status     FAILED\nexecution  7\n"
+
+
+@pytest.mark.parametrize("url", ["localhost:8082", "ftp://x", "http://"])
+def test_a_server_that_is_no_url_is_a_usage_error(url: str) -> None:
+    with pytest.raises(Invalid, match="--server: expected http://host:port"), connected(url):
+        pass
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "65536", "80.5"])
+def test_a_port_in_the_environment_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="NOETL_PORT: expected a port"):
+        port_in(text)
+
+
+def test_a_role_that_ends_is_quoted_by_its_last_error_and_not_by_its_log_lines(tmp_path: Path) -> None:
+    log = tmp_path / "all.log"
+    log.write_text('{"level":"info","event":"x"}\n{"level":"error","event":"y","error":"NOETL_X: expected a number"}\n')
+    assert last_words(log) == "NOETL_X: expected a number"
+    log.write_text("Killed\n")
+    assert last_words(log) == "Killed"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("broken.json", '{"a": 1,', "broken.json:1:9: expected YAML or JSON"),
+        ("list.json", "[1]", "expected a mapping, found list"),
+        ("none.json", None, "none.json: no such file"),
+    ],
+)
+def test_a_payload_that_cannot_be_read_is_a_usage_error(
+    tmp_path: Path, name: str, content: str | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(Invalid, match=words):
+        read_mapping(tmp_path / name)
+
+
+def test_a_wrong_document_keeps_the_others_from_being_registered(tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("workflow: [", encoding="utf-8")
+    result = CliRunner().invoke(main.app, ["register", str(tmp_path / "wrong.yaml"), "--server", "http://127.0.0.1:1"])
+    assert isinstance(result.exception, PlaybookError)

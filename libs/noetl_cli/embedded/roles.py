@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from noetl_cli.embedded.server import spawn, wait_or_kill
+from noetl_cli.embedded.server import log_tail, spawn, wait_or_kill
 from noetl_common.errors import ConfigError
 
 # Started in this order, stopped in the reverse: what others depend on goes last.
@@ -107,6 +108,19 @@ def stop_in_order(children: list[Child]) -> None:
             child.ask_to_stop()
         for child in of_role:
             child.wait_stopped()
+
+
+def last_words(log_path: Path) -> str:
+    """Return what a role's log says last: its last error in a sentence, else its last lines as they are."""
+    tail = log_tail(log_path)
+    for line in reversed(tail.splitlines()):
+        try:
+            said = msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            continue
+        if said.get("level") in ("error", "critical") and said.get("error"):
+            return str(said["error"])
+    return tail
 
 
 def base_environ() -> dict[str, str]:

@@ -5,18 +5,19 @@ import http.client
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from noetl_cli.embedded.databases import PLAYBOOK_CREDENTIAL, ensure_playbook_database
+from noetl_cli.embedded.databases import PLAYBOOK_CREDENTIAL, check_answers, ensure_playbook_database
 from noetl_cli.embedded.nats import start_nats
-from noetl_cli.embedded.postgres import start_postgres
-from noetl_cli.embedded.roles import START_ORDER, Child, Role, base_environ, given_url, stop_in_order
-from noetl_cli.embedded.server import LOOPBACK, Server, free_port, log_tail
+from noetl_cli.embedded.postgres import discard_postgres, start_postgres
+from noetl_cli.embedded.roles import START_ORDER, Child, Role, base_environ, given_url, last_words, stop_in_order
+from noetl_cli.embedded.server import LOOPBACK, Server, free_port
 from noetl_cli.state_dir import Running, RunningRole, StateDir
 from noetl_common.errors import ConfigError, DependencyMissing, Invalid
 
@@ -59,9 +60,9 @@ class Stack:
         Errors: Conflict when another process runs this state directory; DependencyMissing when the port is taken,
         or a part is not installed or does not come up.
         """
-        port = _checked_port(self.plan.port)
         self.state.lock()
         self.state.withdraw()
+        port = _checked_port(self.plan.port)
         database_url, nats_url, playbook_credential = self._start_servers()
         environ = {
             **base_environ(),
@@ -118,6 +119,8 @@ class Stack:
             postgres = self.servers["postgres"] = start_postgres(self.state.path)
             database_url = postgres.url
             credential = ensure_playbook_database(postgres.url, postgres.home)
+        else:
+            check_answers(database_url)
         nats_url = given_url("NATS_URL")
         if not nats_url:
             nats = self.servers["nats"] = start_nats(self.state.path)
@@ -142,7 +145,8 @@ class Stack:
                 self._check_alive(child)
             if waiting and time.monotonic() > deadline:
                 names = ", ".join(child.role.name for child in waiting)
-                raise DependencyMissing(f"not ready within {READY_TIMEOUT_S:.0f} s: {names}; see {self.state.log_dir}")
+                words = last_words(waiting[0].log_path)
+                raise DependencyMissing(f"not ready within {READY_TIMEOUT_S:.0f} s: {names}; its last words:\n{words}")
             if waiting:
                 self.tend()
                 time.sleep(0.03)
@@ -152,11 +156,11 @@ class Stack:
         status = child.exit_status()
         if status is None:
             return
-        words = f"{child.role.name} ended with {status}; its last words:\n{log_tail(child.log_path)}"
+        words = last_words(child.log_path)
         if status == EXIT_CONFIG:
             raise ConfigError(words)
         if not self.plan.restart or child.restarts >= START_RESTARTS_MAX:
-            raise DependencyMissing(words)
+            raise DependencyMissing(f"{child.role.name} ended with {status}; its last words:\n{words}")
 
     def _publish(self) -> None:
         """Write who runs now; nothing before the first time everything is ready."""
@@ -165,6 +169,18 @@ class Stack:
                 RunningRole(role=child.role.role, pid=child.pid, port=child.role.port) for child in self.children
             ]
             self.state.publish(self.running)
+
+
+@contextmanager
+def throwaway_stack(folder: Path, plan: Plan) -> Iterator[Stack]:
+    """Lend a stack that has started; at the end it is stopped, and its data goes, wherever they are."""
+    stack = Stack(StateDir(folder), plan)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+        discard_postgres(folder)
 
 
 def roles_of(plan: Plan, port: int) -> list[Role]:

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
+from noetl_cli import human
 from noetl_cli.documents import read_mapping
 from noetl_cli.options import Output, Server
 from noetl_cli.output import Format, print_json, print_table, say
 from noetl_cli.payload import pairs
 
-COLUMNS = ("name", "type", "description", "updated_at")
+COLUMNS = ("name", "type", "description", "updated")
 
 app = typer.Typer(help="Store, list and remove credentials.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -46,7 +47,8 @@ def list_all(server: Server = None, output: Output = Format.TABLE) -> None:
     if output is Format.JSON:
         print_json(found)
     else:
-        print_table(COLUMNS, found)
+        rows = [{**credential, "updated": human.moment(credential.get("updated_at"))} for credential in found]
+        print_table(COLUMNS, rows, empty="no credentials")
 
 
 @app.command("delete")

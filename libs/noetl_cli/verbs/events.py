@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
+from noetl_cli import human
 from noetl_cli.options import ExecutionId, Output, Server
 from noetl_cli.output import Format, print_json, print_table
 
-COLUMNS = ("event_id", "event_time", "event_type", "step", "item", "status", "detail")
+COLUMNS = ("event_id", "time", "event", "step", "item", "status", "detail")
 
 
 def events(
@@ -26,7 +27,7 @@ def events(
     if output is Format.JSON:
         print_json(found)
     else:
-        print_table(COLUMNS, [row_of(event) for event in found])
+        print_table(COLUMNS, [row_of(event) for event in found], right=("item",), empty="no events")
 
 
 def row_of(event: dict[str, Any]) -> dict[str, Any]:
@@ -34,13 +35,14 @@ def row_of(event: dict[str, Any]) -> dict[str, Any]:
     result = event.get("result") if isinstance(event.get("result"), dict) else {}
     assert isinstance(result, dict)
     error = result.get("error") or event.get("error")
+    message = error.get("message") if isinstance(error, dict) else error
     index = event.get("iter_index")
     return {
         "event_id": str(event["event_id"]),
-        "event_time": event.get("event_time") or event.get("created_at"),
-        "event_type": event["event_type"],
+        "time": human.moment(event.get("event_time") or event.get("created_at"), date=False),
+        "event": event["event_type"],
         "step": event.get("step") or event.get("node_name"),
         "item": index if isinstance(index, int) and index >= 0 else None,
         "status": event.get("status"),
-        "detail": error or result.get("context"),
+        "detail": message or error or result.get("context"),
     }

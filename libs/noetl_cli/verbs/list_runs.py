@@ -1,13 +1,14 @@
 """noetl list: the latest runs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from noetl_cli import human
 from noetl_cli.options import Output, Server
 from noetl_cli.output import Format, print_json, print_table
 
-COLUMNS = ("execution_id", "path", "version", "status", "start_time", "duration_human", "progress")
+COLUMNS = ("execution", "playbook", "version", "status", "started", "duration", "progress")
 
 
 def list_runs(
@@ -26,4 +27,17 @@ def list_runs(
     if output is Format.JSON:
         print_json(runs)
     else:
-        print_table(COLUMNS, runs)
+        print_table(COLUMNS, [row_of(run) for run in runs], right=("duration", "progress"), empty="no runs")
+
+
+def row_of(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run as one line of the table."""
+    return {
+        "execution": run["execution_id"],
+        "playbook": run.get("path"),
+        "version": run.get("version"),
+        "status": run.get("status"),
+        "started": human.moment(run.get("start_time")),
+        "duration": human.duration(run.get("duration_seconds") or 0.0),
+        "progress": f"{run.get('progress') or 0}%",
+    }

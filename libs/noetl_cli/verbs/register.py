@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli.documents import read_document, register_document
+from noetl_cli.documents import check_document, read_document, register_document
 from noetl_cli.options import Output, Server
 from noetl_cli.output import Format, print_json, print_table
 
@@ -19,6 +19,8 @@ def register(
     from noetl_cli.target import connected
 
     texts = [(file, read_document(file)) for file in files]
+    for file, text in texts:
+        check_document(text, source=file)  # all of them first, so that a wrong one keeps none from being registered
     with connected(server) as api:
         answers: list[dict[str, Any]] = [register_document(api, text, source=file) for file, text in texts]
     if output is Format.JSON:

@@ -6,19 +6,22 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
+import msgspec
 import typer
 
 from noetl_cli.documents import check_document, read_document, register_document
+from noetl_cli.human import duration, size
 from noetl_cli.options import Output, Server
 from noetl_cli.output import Format, print_json, print_table, say
 from noetl_cli.payload import payload_of
-from noetl_cli.run_view import RunView, StepView
+from noetl_cli.run_view import COLUMNS, NUMBERS, RunView, StepView, error_text, rows_of
 from noetl_common.errors import Invalid
 
 if TYPE_CHECKING:
     from noetl_cli.api import Api
 
-COLUMNS = ("step", "attempts", "items", "duration_s", "status")
+# A result that a person can take in; a larger one is named.
+SHOWN_BYTES_MAX = 2048
 # Of the API's answer: what the steps below say better, and what is not in it for this question.
 HIDDEN = frozenset({"progress_detail", "events", "events_included", "events_endpoint", "pagination"})
 
@@ -34,7 +37,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run a playbook and wait for its end. Without a server, Postgres, NATS and all roles run for as long.
+    """Run a playbook and wait for its end. Without a server one is started here, for as long as the run takes.
 
     Exit code 0 when it completed, 1 when it failed or was cancelled.
     """
@@ -42,8 +45,8 @@ def run(
     given = payload_of(settings or [], payload)
     file = Path(target)
     text = read_document(file) if file.is_file() else None
-    if text is None and file.suffix in (".yaml", ".yml"):
-        raise Invalid(f"{target}: no such file")
+    if text is None and (file.suffix in (".yaml", ".yml") or file.is_dir()):
+        raise Invalid(f"{target}: {'expected a file, found a folder' if file.is_dir() else 'no such file'}")
     signal.signal(signal.SIGTERM, _end_orderly)
     if text is not None:
         check_document(text, source=file)
@@ -58,7 +61,7 @@ def run(
 
         view = follow(api, execution_id, tend=tend)
         detail = api.execution(execution_id)
-        if output is Format.JSON:
+        if output is Format.JSON or _is_short(detail.get("result")):
             detail["result"] = _result(api, detail.get("result"))
     show(detail, view, output)
     if view.status != "COMPLETED":
@@ -66,16 +69,28 @@ def run(
 
 
 def show(detail: dict[str, Any], view: RunView, output: Format) -> None:
-    """Print how the run ended: one JSON document with its result, or a table of its steps."""
+    """Print how the run ended: one JSON document with its result, or a table of its steps and its result."""
     if output is Format.JSON:
         shown = {key: value for key, value in detail.items() if key not in HIDDEN}
         print_json({**shown, "status": view.status, "steps": [step_of(step) for step in view.steps]})
         return
-    print_table(COLUMNS, rows_of(view))
-    error = detail.get("error") or view.error
-    say(f"{view.status}  execution {detail['execution_id']}  {detail.get('duration_human') or ''}".rstrip())
+    print_table(COLUMNS, rows_of(view), right=NUMBERS)
+    result = detail.get("result")
+    if view.status == "COMPLETED" and result is not None:
+        sys.stdout.write(f"result  {result_text(result)}\n")
+        sys.stdout.flush()
+    took = f" in {duration(detail['duration_seconds'])}" if detail.get("duration_seconds") is not None else ""
+    say(f"execution {detail['execution_id']}  {view.status}{took}")
+    error = error_text(detail.get("error") or view.error)
     if view.status != "COMPLETED" and error:
-        say(f"error: {error.get('message', error) if isinstance(error, dict) else error}")
+        say(f"error: {error}")
+
+
+def result_text(result: Any) -> str:
+    """Return a result in a line; for one that is only named, how large it is and how to see it."""
+    if isinstance(result, dict) and result.get("kind") == "result_ref":
+        return f"{size(int(result.get('bytes') or 0))}, shown by -o json"
+    return msgspec.json.encode(result, enc_hook=str).decode()
 
 
 def step_of(step: StepView) -> dict[str, Any]:
@@ -90,18 +105,9 @@ def step_of(step: StepView) -> dict[str, Any]:
     }
 
 
-def rows_of(view: RunView) -> list[dict[str, Any]]:
-    """Return one row a step."""
-    return [
-        {
-            "step": step.name,
-            "attempts": step.attempts,
-            "items": f"{step.done}/{step.items}" if step.is_loop else "",
-            "duration_s": round(step.duration_s, 3),
-            "status": step.status,
-        }
-        for step in view.steps
-    ]
+def _is_short(reference: Any) -> bool:
+    """Return True for a reference to a payload that is small enough to be looked at."""
+    return isinstance(reference, dict) and 0 < int(reference.get("bytes") or 0) <= SHOWN_BYTES_MAX
 
 
 def _result(api: "Api", reference: Any) -> Any:

@@ -4,8 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
+from noetl_cli import human
 from noetl_cli.options import Output, Server
-from noetl_cli.output import Format, print_json, print_table
+from noetl_cli.output import Format, print_json, print_pairs, print_table
+from noetl_cli.run_view import COLUMNS, NUMBERS, error_text, rows_of, view_of
 from noetl_cli.state_dir import Running, StateDir
 from noetl_common.errors import DependencyMissing
 
@@ -25,9 +27,21 @@ def status(
         answer = api.status(execution_id)
     if output is Format.JSON:
         print_json(answer)
-    else:
-        shown = {key: value for key, value in answer.items() if value not in (None, "", [], {})}
-        print_table(("what", "value"), [{"what": key, "value": value} for key, value in shown.items()])
+        return
+    view = view_of(answer)
+    print_pairs(
+        {
+            "execution": answer["execution_id"],
+            "playbook": f"{answer.get('path')}, version {answer.get('version')}",
+            "status": answer.get("status"),
+            "started": human.moment(answer.get("start_time")),
+            "duration": human.duration(answer.get("duration_seconds") or 0.0),
+            "error": error_text(view.error),
+        }
+    )
+    if view.steps:
+        print()
+        print_table(COLUMNS, rows_of(view), right=NUMBERS)
 
 
 def _show_stack(output: Format) -> None:

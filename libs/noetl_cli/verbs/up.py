@@ -12,10 +12,11 @@ import typer
 
 from noetl_cli.output import say
 from noetl_cli.state_dir import Running, StateDir
-from noetl_common.errors import Conflict, DependencyMissing
+from noetl_common.errors import ConfigError, Conflict, DependencyMissing
 
 TEND_EVERY_S = 0.2
 DETACH_TIMEOUT_S = 120.0
+PORT_MAX = 65535
 
 
 def up(
@@ -29,7 +30,7 @@ def up(
         list[str] | None, typer.Option("--replicas", help="role=n processes of a role. Implies --processes.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of the API; 0: any free one. NOETL_PORT, else 8082.")
+        int | None, typer.Option(min=0, max=PORT_MAX, help="Port of the API; 0: any free one. NOETL_PORT, else 8082.")
     ] = None,
     restart: Annotated[bool, typer.Option(help="Start a role again when it dies.")] = True,
 ) -> None:
@@ -39,13 +40,16 @@ def up(
     their own, `playbook`, with the credential `local_postgres`. DATABASE_URL and NATS_URL name servers to use instead.
     """
     state = StateDir.chosen()
+    running = state.running()
+    if running is not None:
+        raise Conflict(f"a stack runs in {state.path} already: {running.api_url} (process {running.pid})")
     if detach:
         _report(state, _detached(state, [argument for argument in sys.argv[1:] if argument not in ("--detach", "-d")]))
         return
     # Imported here: `--detach` needs none of it.
     from noetl_cli.embedded.stack import DEFAULT_PORT, Plan, Stack, replicas_from
 
-    chosen = port if port is not None else int(os.environ.get("NOETL_PORT") or DEFAULT_PORT)
+    chosen = port if port is not None else port_in(os.environ.get("NOETL_PORT") or str(DEFAULT_PORT))
     wanted = replicas_from(processes=processes, workers=workers, given=replicas or [])
     stack = Stack(state, Plan(owner="up", port=chosen or None, replicas=wanted, restart=restart))
     signal.signal(signal.SIGTERM, _interrupt)
@@ -61,15 +65,19 @@ def up(
         stack.stop()
 
 
+def port_in(text: str) -> int:
+    """Return the port that NOETL_PORT names. Errors: ConfigError when it is none."""
+    if not text.isdecimal() or int(text) > PORT_MAX:
+        raise ConfigError(f"NOETL_PORT: expected a port, 0..{PORT_MAX}, found {text!r}")
+    return int(text)
+
+
 def _report(state: StateDir, running: Running) -> None:
-    say(f"ready: {running.api_url}  (state in {state.path}, logs in {state.log_dir})")
+    say(f"ready at {running.api_url}, logs in {state.log_dir}")
 
 
 def _detached(state: StateDir, arguments: list[str]) -> Running:
     """Start `noetl up` in the background and return what it published. Errors: DependencyMissing with its words."""
-    running = state.running()
-    if running is not None:
-        raise Conflict(f"a stack runs in {state.path} already: {running.api_url} (process {running.pid})")
     state.log_dir.mkdir(parents=True, exist_ok=True)
     log_path = state.log_dir / "up.log"
     with open(log_path, "wb") as log_file:
