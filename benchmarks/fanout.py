@@ -19,9 +19,7 @@ from psycopg.rows import DictRow, dict_row
 from benchmarks.floor import floor_items_per_s
 from benchmarks.sampling import Sampler, hardware, percentile
 from noetl_cli.api import Api
-from noetl_cli.embedded import discard_postgres
-from noetl_cli.embedded.stack import Plan, Stack, replicas_from
-from noetl_cli.state_dir import StateDir
+from noetl_cli.embedded.stack import Plan, replicas_from, throwaway_stack
 from noetl_common.errors import NoetlError, Unavailable
 from noetl_common.sql import load_queries
 
@@ -62,11 +60,10 @@ def measured(folder: Path, options: argparse.Namespace) -> Figures:
 
     Errors: Unavailable when the run does not complete.
     """
-    stack = Stack(
-        StateDir(folder), Plan(owner="run", replicas=replicas_from(processes=True, workers=options.workers, given=[]))
-    )
-    try:
-        running = stack.start()
+    replicas = replicas_from(processes=True, workers=options.workers, given=[])
+    with throwaway_stack(folder, Plan(owner="run", replicas=replicas)) as stack:
+        running = stack.running
+        assert running is not None
         servers = {name: server.pid for name, server in stack.servers.items()}
         with (
             Api(running.api_url) as api,
@@ -95,9 +92,6 @@ def measured(folder: Path, options: argparse.Namespace) -> Figures:
             "ratio_to_floor": round(figures["items_per_s"] / floor, 3),
             "rss_mb": {role: round(peak / 1e6, 1) for role, peak in sorted(sampler.rss_bytes.items())},
         }
-    finally:
-        stack.stop()
-        discard_postgres(folder)
 
 
 def finish(conn: Conn, execution_id: str) -> None:

@@ -23,7 +23,7 @@ from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
 from services.worker.tools import http, postgres
-from services.worker.tools.python_pool import PythonPool
+from services.worker.tools.python_pool import PythonPool, sweep
 
 log = get_logger(__name__)
 
@@ -37,6 +37,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
     worker_id = config.worker_id or config.instance or mint_instance("worker")
     api = Api(config.server_url, worker_id=worker_id, token=config.api_token)
     store = open_store(config.store_tier, Path(config.store_dir))
+    await asyncio.to_thread(sweep)
     processes = PythonPool(config.interpreters, memory_bytes_max=config.python_memory_bytes_max)
     machine = Machine(
         payloads=Payloads(api, bytes_max=config.cache_bytes_max, store=store),

@@ -236,6 +236,24 @@ def test_binaries_below_a_private_folder_are_copied_for_the_server_user(
     assert copied
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps a cluster outside of its state directory")
+def test_a_cluster_outside_goes_when_its_temporary_state_directory_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from noetl_cli.embedded import postgres as module
+
+    monkeypatch.setattr(module, "OUTSIDE", str(tmp_path))
+    kept_elsewhere = Path("/no/such/disk/.noetl")
+    for name, state_dir in (("gone", tmp_path / "a"), ("used", tmp_path), ("elsewhere", kept_elsewhere)):
+        home = tmp_path / f"{module.OUTSIDE_PREFIX}{name}"
+        home.mkdir()
+        (home / module.STATE_DIR_NOTE).write_text(str(state_dir), encoding="utf-8")
+    (tmp_path / f"{module.OUTSIDE_PREFIX}unsaid").mkdir()
+    module._sweep()
+    left = {home.name.removeprefix(module.OUTSIDE_PREFIX) for home in tmp_path.iterdir()}
+    assert left == {"used", "elsewhere", "unsaid"}
+
+
 def test_a_free_port_is_the_preferred_one_when_nobody_has_it() -> None:
     import socket
 

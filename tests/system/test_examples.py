@@ -10,10 +10,8 @@ from examples.patient_flow.__main__ import RECORDS_EXPECTED
 from examples.patient_flow.__main__ import run as run_patient_flow
 from examples.patient_flow.server import PatientApi
 from noetl_cli.api import Api
-from noetl_cli.embedded import discard_postgres
-from noetl_cli.embedded.stack import Plan, Stack
+from noetl_cli.embedded.stack import Plan, throwaway_stack
 from noetl_cli.progress import follow
-from noetl_cli.state_dir import StateDir
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -25,13 +23,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with pytest.MonkeyPatch.context() as environ:
         for name in ("DATABASE_URL", "NATS_URL", "DATABASE_URL_FILE", "NATS_URL_FILE", "NOETL_API_TOKEN"):
             environ.delenv(name, raising=False)
-        stack = Stack(StateDir(folder), Plan(owner="run"))
-        try:
-            with Api(stack.start().api_url) as opened:
+        with throwaway_stack(folder, Plan(owner="run")) as stack:
+            assert stack.running is not None
+            with Api(stack.running.api_url) as opened:
                 yield opened
-        finally:
-            stack.stop()
-            discard_postgres(folder)
 
 
 def result_of(api: Api, file: str, **payload: Any) -> Any:

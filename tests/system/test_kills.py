@@ -11,8 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from noetl_cli.embedded.stack import Plan, Stack
-from noetl_cli.state_dir import StateDir
+from noetl_cli.embedded.stack import Plan, Stack, throwaway_stack
 from noetl_common.core.events import Event
 from noetl_common.core.trace import trace_digest
 
@@ -45,16 +44,12 @@ SQUARES = sum(n * n for n in range(ITEMS))
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    state = StateDir(tmp_path_factory.mktemp("stack"))
     replicas = {"meta": 1, "ingest": 1, "compute": 1, "worker": 2}
-    stack = Stack(state, Plan(owner="test", replicas=replicas))
-    try:
-        running = stack.start()
-        answer = httpx.post(f"{running.api_url}/api/catalog/register", json={"content": PLAYBOOK}, timeout=30)
+    with throwaway_stack(tmp_path_factory.mktemp("stack"), Plan(owner="test", replicas=replicas)) as stack:
+        assert stack.running is not None
+        answer = httpx.post(f"{stack.running.api_url}/api/catalog/register", json={"content": PLAYBOOK}, timeout=30)
         assert answer.status_code == 200, answer.text
         yield stack
-    finally:
-        stack.stop()
 
 
 def execute(stack: Stack) -> int:

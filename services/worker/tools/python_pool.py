@@ -29,6 +29,7 @@ DRAIN_BYTES_MAX = 1 << 20
 CHILD = Path(__file__).with_name("python_child.py")
 LENGTHS = struct.Struct("!QQ")
 MARK = "NOETL_PYTHON_PROCESS"
+FOLDER_PREFIX = "noetl-python-"
 INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH")
 
 
@@ -146,7 +147,7 @@ class PythonProcess:
             self._folder = ""
 
     async def _start(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="noetl-python-")
+        self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
         environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
         limits = {MARK: self._mark, "NOETL_PYTHON_LIMIT_BYTES": str(self._memory_bytes_max)}
         ours, theirs = socket.socketpair()
@@ -216,6 +217,27 @@ def end_marked(mark: str) -> int:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     return found
+
+
+def sweep() -> int:
+    """Remove the folders that workers which were killed left behind; return how many there were."""
+    gone = 0
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*-*"):
+        pid = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not _lives(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+            gone += not folder.exists()
+    return gone
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is someone else's, as its folder is
+    return True
 
 
 def _listed(folder: str) -> list[str]:
