@@ -17,6 +17,8 @@ from services.ingest.bells import PoolBells
 
 CLAIM_MAX = 256
 WAIT_MAX_S = 5.0
+# Of a command claimed by its event: public workers say that they live every 15 s, or not at all.
+SINGLE_LEASE_S = 120.0
 CACHE_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -80,7 +82,8 @@ class Claims:
         found = await store.read_command(self._pool, event_id)
         if found is None:
             raise NotFound(f"no command was issued by event {event_id}")
-        command = await store.claim_one(self._pool, found.claimed, worker_id=worker_id, lease_s=self._lease_s)
+        lease_s = max(self._lease_s, SINGLE_LEASE_S)
+        command = await store.claim_one(self._pool, found.claimed, worker_id=worker_id, lease_s=lease_s)
         if command is None:
             found = await store.read_command(self._pool, event_id) or found
             if found.status in ("completed", "failed", "cancelled"):
@@ -88,6 +91,11 @@ class Claims:
             raise ActiveClaim(found.worker_id or "nobody yet", max(found.lease_left_s, 1.0))
         metrics.inc("noetl_commands_claimed_total", 1, pool=found.pool)
         return await self._with_contexts([command]), found.pool
+
+    async def renew_named(self, worker_id: str, commands: list[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Renew what a public worker, which knows no token, says it works on; return what of it the worker holds."""
+        lease_s = max(self._lease_s, SINGLE_LEASE_S)
+        return await store.renew_named(self._pool, commands, worker_id=worker_id, lease_s=lease_s)
 
     async def look(self, event_id: int) -> tuple[Claimed, str]:
         """Return the command that a command.issued event announced, without claiming it. Errors: NotFound."""

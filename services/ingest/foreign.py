@@ -10,7 +10,7 @@ from noetl_common.core.shard import hashed_id
 from noetl_common.core.values import printable, reference_of
 from noetl_common.errors import Invalid
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import Report, encode
+from noetl_common.wire import Report, ResultRow, encode
 from services.ingest.requests import INT64_MAX
 from services.ingest.starts import ref_of, stored_row
 
@@ -21,6 +21,8 @@ SHELL_KEYS = frozenset({"command_id", "worker_id", "status", "error", "attempt",
 MESSAGE_CHARACTERS_MAX = 2000
 NUMBER = re.compile(r"[0-9]{1,19}")
 CALL_EVENTS = frozenset({"call.done", "call.error"})
+# What only a worker that still has the command says: it renews the lease.
+SIGNS_OF_LIFE = CALL_EVENTS | {"command.started", "command_started", "command.heartbeat", "command_heartbeat"}
 Terminal = Literal["command.completed", "command.failed", "command.cancelled"]
 
 
@@ -64,11 +66,18 @@ class ForeignBatch(msgspec.Struct, kw_only=True):
 
 
 class Converted(msgspec.Struct, kw_only=True):
-    """A batch as ours: the reports, and for each event given the index of its report (None: not to be stored)."""
+    """A batch as ours.
+
+    Shapes: `places` holds for each event given the index of its report, None for one that is not to be stored;
+    `alive` the (execution id, command id) at work that the others speak of; `called` results that came before the
+    report that will name them.
+    """
 
     worker_id: str
-    reports: list[Report]
-    places: list[int | None]
+    reports: list[Report] = []
+    places: list[int | None] = []
+    alive: list[tuple[int, int]] = []
+    called: dict[tuple[int, int], ResultRow] = {}
 
 
 async def convert(batch: ForeignBatch, store: ResultStore) -> Converted:
@@ -76,24 +85,52 @@ async def convert(batch: ForeignBatch, store: ResultStore) -> Converted:
 
     Errors: Invalid with a JSON pointer; ReferenceNotAvailable when a large result cannot be stored.
     """
-    reports: list[Report] = []
-    places: list[int | None] = []
+    made = Converted(worker_id=batch.worker_id)
     calls: dict[int, ForeignEvent] = {}
-    worker_id = batch.worker_id
     for index, event in enumerate(batch.events):
         pointer = f"/events/{index}"
-        worker_id = worker_id or event.worker_id or str(event.said("worker_id") or "")
+        made.worker_id = made.worker_id or event.worker_id or str(event.said("worker_id") or "")
+        command_id = _command_id(event, pointer, required=event.kind in COMMAND_TERMINALS)
+        execution_id = event.execution_id or batch.execution_id or 0
         if event.kind in CALL_EVENTS:
-            calls[_command_id(event, pointer, required=False)] = event
+            calls[command_id] = event
         if event.kind in COMMAND_TERMINALS:
-            places.append(len(reports))
-            reports.append(await _report(event, batch, calls, store=store, pointer=pointer))
+            made.places.append(len(made.reports))
+            made.reports.append(await _report(event, batch, calls, store=store, pointer=pointer))
+            calls.pop(command_id, None)
         elif event.kind in INFORMATIVE or event.kind.startswith(("batch.", "subscription.", "loop.")):
-            places.append(None)
+            made.places.append(None)
+            if event.kind in SIGNS_OF_LIFE and command_id and execution_id:
+                made.alive.append((execution_id, command_id))
         else:
             found = event.event_type or event.name
             raise Invalid(f"expected the name of a worker's event, found {found[:60]!r}", pointer=f"{pointer}/name")
-    return Converted(worker_id=worker_id, reports=reports, places=places)
+    for command_id, call in calls.items():
+        execution_id = call.execution_id or batch.execution_id or 0
+        row = await _called(call, (execution_id, command_id), made.worker_id, store) if command_id else None
+        if row is not None:
+            made.called[execution_id, command_id] = row
+    return made
+
+
+def called_ref_id(execution_id: int, command_id: int, worker_id: str) -> int:
+    """Return the id of a result that a worker sent ahead of its report."""
+    return hashed_id(execution_id, command_id, worker_id, "called")
+
+
+def name_result(report: Report, row: ResultRow) -> None:
+    """Have a report name the result that came before it."""
+    report.result.reference = reference_of(ref_of(row))
+
+
+async def _called(call: ForeignEvent, command: tuple[int, int], worker_id: str, store: ResultStore) -> ResultRow | None:
+    data = _data_of(call)
+    execution_id, command_id = command
+    if data is None or not execution_id:
+        return None
+    ref_id = called_ref_id(execution_id, command_id, worker_id)
+    step = call.step or call.node_name or "result"
+    return await stored_row(store, encode(data), execution_id=execution_id, step=step, ref_id=ref_id)
 
 
 async def _report(

@@ -121,6 +121,17 @@ async def renew_leases(pool: Pool, beat: Heartbeat, *, lease_s: float) -> list[d
     return rows
 
 
+async def renew_named(
+    pool: Pool, commands: Sequence[tuple[int, int]], *, worker_id: str, lease_s: float
+) -> set[tuple[int, int]]:
+    """Renew the leases of (execution id, command id) that the worker holds; return those."""
+    records = [{"execution_id": execution_id, "command_id": command_id} for execution_id, command_id in commands]
+    args = {"commands": json_text(records), "worker_id": worker_id, "lease_s": lease_s}
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["renew_named_leases"], args)).fetchall()
+    return {(row["execution_id"], row["command_id"]) for row in rows}
+
+
 def command_of(row: dict[str, Any]) -> ClaimedCommand:
     """Return a command's row as it travels."""
     return ClaimedCommand(

@@ -7,11 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noetl_common import wire
+from noetl_common.db import transaction
 from noetl_common.errors import Invalid
 from noetl_common.wire import BATCH_EVENTS_MAX, PAYLOAD_INLINE_BYTES_MAX, Report, ReportBatch, Reported
 from services.ingest.endpoints import WORKER, Api, Endpoint
-from services.ingest.foreign import ForeignBatch, ForeignEvent, convert
+from services.ingest.foreign import Converted, ForeignBatch, ForeignEvent, called_ref_id, convert, name_result
 from services.ingest.requests import answer, check_nesting, read_body
+from services.ingest.store import insert_results
+from services.ingest.store_claims import read_results
 
 OURS = b'"claim_token"'
 
@@ -88,6 +91,8 @@ async def append_one(api: Api, request: Request) -> Response:
 async def _take_foreign(api: Api, batch: ForeignBatch) -> Reported:
     """Append a foreign batch; informative events get id 0 and count as accepted."""
     converted = await convert(batch, api.store)
+    await _keep_alive(api, converted)
+    await _add_called(api, converted)
     answers = await api.appender.report(converted.worker_id, converted.reports) if converted.reports else []
     told: list[tuple[int, wire.Outcome]] = [
         (0, "accepted") if place is None else answers[place] for place in converted.places
@@ -95,6 +100,28 @@ async def _take_foreign(api: Api, batch: ForeignBatch) -> Reported:
     return Reported(
         status="ok", event_ids=[event_id for event_id, _outcome in told], outcomes=[outcome for _id, outcome in told]
     )
+
+
+async def _keep_alive(api: Api, converted: Converted) -> None:
+    """Renew the leases that the batch speaks of, and keep the results that came with those still held."""
+    if not converted.alive:
+        return
+    held = await api.claims.renew_named(converted.worker_id, converted.alive)
+    rows = [row for command, row in converted.called.items() if command in held]
+    if rows:
+        async with transaction(api.pool) as conn:
+            await insert_results(conn, rows)
+
+
+async def _add_called(api: Api, converted: Converted) -> None:
+    """Have reports without a result name the one that a call.done brought in an earlier request."""
+    bare = {
+        (report.execution_id, called_ref_id(report.execution_id, report.command_id, converted.worker_id)): report
+        for report in converted.reports
+        if report.result.reference is None
+    }
+    for row in await read_results(api.pool, list(bare)) if bare else []:
+        name_result(bare[row.execution_id, row.ref_id], row)
 
 
 def _check_size(count: int) -> None:

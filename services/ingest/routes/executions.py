@@ -102,7 +102,8 @@ def _entry(row: dict[str, Any], now: datetime) -> dict[str, Any]:
 def _status(row: dict[str, Any]) -> dict[str, Any]:
     progress = row["progress"] or {}
     status = row["status"]
-    steps = progress.get("steps") or {}
+    # jsonb keeps no order of its own: as they ended, then as they began.
+    steps = dict(sorted((progress.get("steps") or {}).items(), key=_when))
     named = {state: [name for name, step in steps.items() if step["status"] == state] for state in STEP_STATES}
     counts = {
         "total_steps": len(steps),
@@ -131,6 +132,11 @@ def _status(row: dict[str, Any]) -> dict[str, Any]:
         "as_of_event_id": str(row["as_of_event_id"]),
         "lag_ms": row["lag_ms"],
     }
+
+
+def _when(named: tuple[str, dict[str, Any]]) -> tuple[str, str]:
+    step = named[1]
+    return step.get("ended_at") or "~", step.get("started_at") or ""
 
 
 def _percent(status: str, progress: dict[str, Any]) -> int:

@@ -107,6 +107,27 @@ LEFT JOIN held h ON h.execution_id = g.execution_id AND h.command_id = g.command
     AND h.given_token = g.claim_token
 LEFT JOIN noetl.command s ON s.execution_id = g.execution_id AND s.command_id = g.command_id
 
+-- name: renew_named_leases
+-- Renew leases by command and worker, for a worker that knows no token; return those it holds.
+WITH given AS MATERIALIZED (
+    SELECT DISTINCT execution_id, command_id
+    FROM json_to_recordset(%(commands)s::json) AS g (execution_id bigint, command_id bigint)
+    ORDER BY execution_id, command_id
+),
+held AS MATERIALIZED (
+    SELECT c.* FROM given g CROSS JOIN LATERAL (
+        SELECT execution_id, command_id FROM noetl.command
+        WHERE execution_id = g.execution_id AND command_id = g.command_id AND status = 'claimed'
+            AND worker_id = %(worker_id)s
+        FOR NO KEY UPDATE
+    ) c
+)
+UPDATE noetl.command c
+SET lease_until = greatest(c.lease_until, clock_timestamp() + make_interval(secs => %(lease_s)s))
+FROM held h
+WHERE c.execution_id = h.execution_id AND c.command_id = h.command_id
+RETURNING c.execution_id, c.command_id
+
 -- name: beat_worker
 -- Note that a worker lives and how busy it is.
 INSERT INTO noetl.runtime (runtime_id, kind, name, instance, capacity, active)
