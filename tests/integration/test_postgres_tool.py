@@ -65,9 +65,10 @@ async def bad(dsn: str, command: str, **config: Any) -> dict[str, Any]:
     return {**outcome.error, "pg": outcome.pg}
 
 
-async def test_one_statement_returns_its_rows_once(dsn: str) -> None:
+async def test_one_statement_returns_its_rows_and_itself_as_command_0(dsn: str) -> None:
     data = await good(dsn, "-- it's a comment\nSELECT 1 AS a, 'x' AS b;")
-    assert data == {"columns": ["a", "b"], "rows": [{"a": 1, "b": "x"}], "row_count": 1}
+    rows = {"columns": ["a", "b"], "rows": [{"a": 1, "b": "x"}], "row_count": 1}
+    assert data == {**rows, "command_0": {"status": "success", **rows}}
 
 
 async def test_a_script_returns_the_last_rows_and_each_statement(dsn: str) -> None:
@@ -82,7 +83,7 @@ async def test_a_script_returns_the_last_rows_and_each_statement(dsn: str) -> No
 
 async def test_without_rows_the_affected_are_counted(dsn: str) -> None:
     await good(dsn, "CREATE TABLE t (a int)")
-    assert await good(dsn, "INSERT INTO t SELECT generate_series(1, 5)") == {"affected_rows": 5}
+    assert (await good(dsn, "INSERT INTO t SELECT generate_series(1, 5)"))["affected_rows"] == 5
     data = await good(dsn, "DELETE FROM t WHERE a < 3; DELETE FROM t WHERE a = 5")
     assert data["affected_rows"] == 3
 

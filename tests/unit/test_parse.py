@@ -353,7 +353,6 @@ def test_the_entry_is_the_one_named_else_start_else_the_first(executor: str, nam
     [
         ("loop: {cursor: {claim: select 1}, iterator: x, spec: {mode: cursor}}", "mode 'cursor'"),
         ("loop: {in: [1], iterator: x, spec: {mode: fanout}}", "mode 'fanout'"),
-        ("spec: {policy: {admit: {rules: []}}}", "spec.policy.admit"),
         ("when: x", "`when` on a step"),
     ],
 )
@@ -423,3 +422,18 @@ def test_a_damaged_document_parses_or_is_refused(start: int, length: int, replac
 def test_any_text_parses_or_is_refused(text: str) -> None:
     with pytest.raises(PlaybookError):
         parse(text)
+
+
+def test_admission_rules_are_read_in_order_and_must_say_whether_they_allow() -> None:
+    rules = "[{when: x, then: {allow: true}}, {else: {then: {allow: false}}}]"
+    playbook, _ = parsed(f"- {{step: a, tool: {{kind: noop}}, spec: {{policy: {{admit: {{rules: {rules}}}}}}}}}")
+    assert [(rule.when, rule.allow) for rule in playbook.steps["a"].admit] == [("x", True), (None, False)]
+    with pytest.raises(PlaybookError) as refused:
+        parsed("- {step: a, tool: {kind: noop}, spec: {policy: {admit: {rules: [{when: x, then: {}}]}}}}")
+    assert "needs `then: {allow: true}`" in str(refused.value.problems)
+
+
+def test_inputs_of_a_step_come_between_the_workbooks_defaults_and_the_tools_own() -> None:
+    book = "workbook: [{name: w, tool: {kind: python, code: x, input: {a: 1, b: 1, c: 1}}}]\n"
+    playbook, _ = parsed("- {step: a, input: {b: 2, c: 2}, tool: {kind: workbook, name: w, args: {c: 3}}}", root=book)
+    assert playbook.steps["a"].tasks[0].input == {"a": 1, "b": 2, "c": 3}

@@ -46,6 +46,8 @@ LOOP = {"results": [{"x": 1}, {"x": 2}], "stats": {"total": 2, "success": 1, "fa
         ("{{ step.error is defined }}", ROWS, False),
         ("{{ step.status }} {{ step.data.x }}", {"status": "ready", "data": {"x": 3}}, "ready 3"),
         ("{{ step.items }}", {"items": [1]}, [1]),
+        ("{{ step.paging.page }}", {"status_code": 200, "body": {"paging": {"page": 2}}}, 2),
+        ("{{ step.execution_id }}", {"n": 1}, "1"),
         ("{{ step | length }} {{ 'rows' in step }} {{ step.rows[0:1] | length }}", ROWS, "2 True 1"),
         ("{{ step.data }}", [1, 2], [1, 2]),
         ("{{ step.rows[0] }}{{ step[1] }}{{ step.count }}", [1, 2], "122"),
@@ -180,3 +182,18 @@ def test_a_preview_is_small(payload: Any) -> None:
     import msgspec
 
     assert len(msgspec.json.encode(preview(payload))) <= 512
+
+
+def test_a_pipelines_fields_come_before_its_labels():
+    payload = {"first": {"first": "field", "n": 1}, "last": {"n": 2}}
+    assert read("{{ step.first }}", payload, shape="pipeline") == "field"
+    assert read("{{ step.last.n }}", payload, shape="pipeline") == 2
+    assert read("{{ step.results.first.n }}", payload, shape="pipeline") == 1
+
+
+def test_the_outcome_of_a_stored_http_result_has_its_status_and_can_be_kept_whole():
+    ref = Ref(execution_id=1, ref_id=2, label="step")
+    payload = {"status_code": 201, "headers": {"a": "b"}, "body": {"n": 1}, "data": {"n": 1}}
+    outcome = Outcome(data=view(ref, lambda ref, key: payload if key is None else payload[key]))
+    assert read("{{ output.http.status }} {{ output.data.n }}", output=output_view(outcome)) == "201 1"
+    assert read("{{ output }}", output=output_view(outcome))["data"] == payload

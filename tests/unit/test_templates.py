@@ -204,3 +204,10 @@ def test_the_names_a_structure_mentions_are_its_roots() -> None:
     assert names("{{ broken ") == frozenset()
     assert is_template("a {{ b }}")
     assert not is_template("a { b }")
+
+
+def test_a_method_is_read_only_where_it_is_called() -> None:
+    names = scope(given={"a": 1})
+    assert render("{{ given.items | default('none') }}", names, where="t") == "none"
+    assert render("{{ given.keys() | list }} {{ given.get('a') }} {{ 'x'.upper() }}", names, where="t") == '["a"] 1 X'
+    assert render("{% for k in given %}{{ loop.index }}{{ k }}{% endfor %}", names, where="t") == "1a"

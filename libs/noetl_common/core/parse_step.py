@@ -4,13 +4,12 @@ from typing import Any, Literal
 
 from noetl_common.core.checks import Report, check_condition, is_word, kind_of, meant
 from noetl_common.core.parse_tool import Tools
-from noetl_common.core.playbook import Arc, Loop, Step, Task
+from noetl_common.core.playbook import UNSUPPORTED, Admission, Arc, Loop, Step, Task
 from noetl_common.core.reads import code_reads, condition_names, needed_names, texts_in
 from noetl_common.core.templates import condition_source, names
 from noetl_common.core.yaml_source import Path
 
 ARCS_MAX = 100
-UNSUPPORTED = "unsupported"  # the kind of a task that fails with the message in its config
 
 _STEP_KEYS = frozenset(
     ("step", "name", "desc", "description", "tool", "loop", "set", "next", "input", "args", "spec", "output")
@@ -41,7 +40,7 @@ class Steps:
             fields.get("tool"), (*path, "tool"), step=name, step_input=step_input
         )
         loop, reason = self._loop(fields.get("loop"), (*path, "loop"))
-        reason = reason or self._unsupported(fields, spec, path)
+        reason = reason or ("`when` on a step" if "when" in fields else "")
         arcs, mode = self._next(fields.get("next"), (*path, "next"), spec.get("next_mode", "exclusive"))
         if reason:
             self._report.warn(path, f"{reason} is not available in this release; the step fails when it runs")
@@ -58,6 +57,7 @@ class Steps:
             arcs=arcs,
             mode=mode,
             pool=pool or "default",
+            admit=self._admit(spec, (*path, "spec", "policy")),
             names=self._names(tasks, loop, sets=sets, arcs=arcs),
         )
 
@@ -70,11 +70,26 @@ class Steps:
                 hint = meant(key, known) or "fields of a tool belong under `tool`"
                 self._report.warn((*path, key), f"a step has no key {key!r}; it is ignored", hint=hint)
 
-    def _unsupported(self, fields: dict[str, Any], spec: dict[str, Any], path: Path) -> str:
-        policy = self._report.mapping(spec.get("policy"), (*path, "spec", "policy"), "policy")
-        if "admit" in policy:
-            return "spec.policy.admit"
-        return "`when` on a step" if "when" in fields else ""
+    def _admit(self, spec: dict[str, Any], path: Path) -> tuple[Admission, ...]:
+        policy = self._report.mapping(spec.get("policy"), path, "policy")
+        place = (*path, "admit")
+        admit = self._report.mapping(policy.get("admit"), place, "admit")
+        self._report.unknown_keys(admit, ("mode", "rules"), place, what="admit")
+        rules = self._report.listing(admit.get("rules"), (*place, "rules"), "rules")
+        return tuple(self._admission(rule, (*place, "rules", index)) for index, rule in enumerate(rules))
+
+    def _admission(self, rule: Any, path: Path) -> Admission:
+        fields = self._report.mapping(rule, path, "a rule")
+        self._report.unknown_keys(fields, ("when", "then", "else", "allow"), path, what="a rule of admit")
+        when = None if "else" in fields else check_condition(fields.get("when"), (*path, "when"), self._report)
+        then = fields.get("then", fields)
+        other = fields.get("else")
+        if isinstance(other, dict) and other:
+            then = other.get("then", other)
+        allow = then.get("allow") if isinstance(then, dict) else None
+        if not isinstance(allow, bool):
+            self._report.error(path, f"a rule of admit needs `then: {{allow: true}}` or false, found {allow!r}")
+        return Admission(when=when, allow=allow is not False)
 
     def _loop(self, loop: Any, path: Path) -> tuple[Loop | None, str]:
         """Return the loop, or the reason why this release cannot run it."""

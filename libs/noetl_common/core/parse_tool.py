@@ -105,7 +105,7 @@ class Tools:
     def _task(
         self, fields: dict[str, Any], path: Path, *, label: str, step_input: dict[str, Any], is_item: bool
     ) -> tuple[Task, str]:
-        fields = self._from_workbook(dict(fields), path, is_item=is_item)
+        fields, defaults = self._from_workbook(dict(fields), path, is_item=is_item)
         kind = self._kind(fields.pop("kind", None), path)
         spec = self._folded_spec(fields, path)
         given = self._input(fields, path, kind)
@@ -121,7 +121,9 @@ class Tools:
             fields.pop("timeout_seconds", None)
         pool = fields.pop("pool") if isinstance(fields.get("pool"), str) else spec.get("pool", "")
         sets = self._report.mapping(fields.pop("set", None), (*path, "set"), "set")
-        task = Task(label=label, kind=kind, config=fields, input={**step_input, **given}, set=sets, rules=rules)
+        task = Task(
+            label=label, kind=kind, config=fields, input={**defaults, **step_input, **given}, set=sets, rules=rules
+        )
         return task, pool if isinstance(pool, str) else ""
 
     def _kind(self, written: Any, path: Path) -> str:
@@ -139,27 +141,27 @@ class Tools:
             self._report.error((*path, "kind"), f"unknown tool kind {kind!r}", hint=meant(kind, known))
         return kind
 
-    def _from_workbook(self, fields: dict[str, Any], path: Path, *, is_item: bool) -> dict[str, Any]:
+    def _from_workbook(
+        self, fields: dict[str, Any], path: Path, *, is_item: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a tool's fields and the inputs it has by default: those of the workbook's action it names."""
         if fields.get("kind") != "workbook":
-            return fields
+            return fields, {}
         # In a pipeline `name` is the item's label; the action may then be named by `action`, `task` or `workbook`.
         keys = ("action", "task", "workbook", "name") if is_item else ("name", "action", "task", "workbook")
         name = next((fields[key] for key in keys if isinstance(fields.get(key), str)), None)
         if name is None:
             self._report.error(path, "a tool of kind 'workbook' needs the name of an action")
-            return {**fields, "kind": "noop"}
+            return {**fields, "kind": "noop"}, {}
         action = self._workbook.get(name)
         if action is None:
             hint = meant(name, self._workbook)
             self._report.error(path, f"the workbook has no action {name!r}", hint=hint)
-            return {**fields, "kind": "noop"}
-        given = fields.get("input", fields.get("args")) or {}
-        defaults = action.get("input", action.get("args")) or {}
-        own = {key: value for key, value in fields.items() if key not in {*keys, "kind", "input", "args"}}
+            return {**fields, "kind": "noop"}, {}
+        own = {key: value for key, value in fields.items() if key not in {*keys, "kind"}}
         merged = {key: value for key, value in action.items() if key not in ("input", "args", "name")} | own
-        if isinstance(given, dict) and isinstance(defaults, dict):
-            merged["input"] = {**defaults, **given}
-        return merged
+        defaults = self._report.mapping(action.get("input", action.get("args")), path, "input of the action")
+        return merged, defaults
 
     def _folded_spec(self, fields: dict[str, Any], path: Path) -> dict[str, Any]:
         """Return `spec`; its fields other than the policy become the tool's own where it has none of that name."""

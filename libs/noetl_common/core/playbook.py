@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 Verb = Literal["continue", "retry", "jump", "break", "fail"]
+UNSUPPORTED = "unsupported"  # the kind of a task that fails with the message in its config
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,6 +41,13 @@ class Arc(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tests_event: bool = False
 
 
+class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rule of `spec.policy.admit`: the first whose `when` holds says whether the step is entered at all."""
+
+    when: str | bool | None = None
+    allow: bool = True
+
+
 class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`loop:` of a step. `source` is the unrendered `in`; `max_in_flight` may be a template."""
 
@@ -72,6 +80,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     arcs: tuple[Arc, ...] = ()
     mode: Literal["exclusive", "inclusive"] = "exclusive"
     pool: str = "default"
+    admit: tuple[Admission, ...] = ()
     # Root names that this step's templates mention (tool fields, input, loop, set, arcs, rules), for shipping only
     # what is read. None: cannot be told (`ctx` or `workload` whole, python code reading `context`): ship everything.
     names: frozenset[str] | None = None

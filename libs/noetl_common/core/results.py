@@ -115,21 +115,16 @@ class ResultView(View):
         return self._other_spelling(name)
 
     def _own(self, name: str) -> Any:
-        try:
-            found = self._load(self._ref, name)
-        except (KeyError, TypeError, IndexError):
-            found = _MISSING
-        if self._ref.shape != "pipeline":
-            if found is _MISSING:
+        if self._ref.shape == "pipeline":
+            # The fields of the merged results are the step's own; a label that is none of them comes after.
+            whole = self.unwrap()
+            if not isinstance(whole, dict):
                 raise KeyError(name)
-            return found
-        labelled = self._load(self._ref, None) if found is _MISSING else None
-        if labelled is None:
-            return found
-        whole = merged(labelled)
-        if not isinstance(whole, dict):
-            raise KeyError(name)
-        return whole[name]
+            return whole[name]
+        try:
+            return self._load(self._ref, name)
+        except (TypeError, IndexError):
+            raise KeyError(name) from None
 
     def _storage(self, name: str) -> Any:
         if self._ref.tier == "db":
@@ -140,17 +135,22 @@ class ResultView(View):
 
     def _other_spelling(self, name: str) -> Any:
         shape = self._ref.shape
+        if shape == "pipeline":
+            labelled = self._load(self._ref, None)
+            if name in labelled:
+                return labelled[name]
+            if name == "results":
+                return labelled
         if name in ("data", "result"):
             return self.member("results") if shape == "loop" and name == "data" else self
         if name == "status":
             return "error" if shape == "loop" and self._ref.failed else "success"
-        if shape == "pipeline":
-            labelled = self._load(self._ref, None)
-            if name == "results":
-                return labelled
-            if name in labelled:
-                return labelled[name]
-        return _spelling_of(self.unwrap(), name)
+        try:
+            return _spelling_of(self.unwrap(), name)
+        except KeyError:
+            if name != "execution_id":
+                raise
+        return str(self._ref.execution_id)  # of the sub-playbook, when the result is its
 
 
 class OutputView(View):
@@ -162,7 +162,7 @@ class OutputView(View):
 
     def unwrap(self) -> Any:
         """Return the envelope as an object."""
-        return {"data": None, **self._fields()}
+        return self._fields()
 
     def member(self, name: str) -> Any:
         """Return a part of the envelope, else the data's key of that name."""
@@ -173,14 +173,17 @@ class OutputView(View):
             return self._content
         if name == "error" and outcome.error is not None:
             return _error_of(outcome)
-        if name in ("http", "pg", "py", "meta"):
+        if name == "http":
+            return outcome.http or _http_of(self._content)
+        if name in ("pg", "py", "meta"):
             return getattr(outcome, name)
         if name == "result":
             return self._content
         return _member(self._content, name)
 
     def _fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = msgspec.to_builtins(self._outcome)
+        fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self._outcome, data=None))
+        fields["data"] = plain(self._outcome.data)
         fields["status"] = self._outcome.status
         if self._outcome.error is not None:
             fields["error"] = _error_of(self._outcome)
@@ -223,13 +226,22 @@ class HttpContent(View):
         return _member(self._content.get("body", self._content.get("data")), name)
 
 
-_MISSING = object()
-
-
 def _content_of(outcome: Outcome) -> Any:
     content = outcome.data
-    is_http = isinstance(content, Mapping) and "status_code" in content and ("body" in content or "data" in content)
-    return HttpContent(content) if is_http else content
+    return HttpContent(content) if isinstance(content, Mapping) and _is_http(content) else content
+
+
+def _is_http(content: Mapping[str, Any]) -> bool:
+    return "status_code" in content and ("body" in content or "data" in content)
+
+
+def _http_of(content: Any) -> dict[str, Any]:
+    """Return `output.http` of a step that ended: of its outcome only the data is kept, which says it too."""
+    try:
+        status, headers = (_member(content, name) for name in ("status_code", "headers"))
+    except KeyError:
+        return {}
+    return {"status": status, "headers": headers}
 
 
 def _error_of(outcome: Outcome) -> dict[str, Any]:
@@ -255,6 +267,8 @@ def _spelling_of(payload: Any, name: str) -> Any:
     if isinstance(payload, Mapping):
         if _COMMAND.match(name) and not _SQL_KEYS.isdisjoint(payload):
             return payload
+        if _is_http(payload):
+            return _member(payload.get("body", payload.get("data")), name)
         raise KeyError(name)
     if isinstance(payload, list):
         if name in ("rows", "results"):

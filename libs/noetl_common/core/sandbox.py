@@ -104,6 +104,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(undefined=ChainableUndefined, autoescape=False, optimized=False, keep_trailing_newline=True)
         self.filters = {name: _bounded(function) for name, function in FILTERS.items()}
         self.filters.update({"_passes": _passes, "_text": _text, "_concat": _concat, "_weighed": _weighed})
+        self.filters["_method"] = self._read
         self.tests = {
             name: test if name in ("defined", "undefined") else _seeing(test)
             for name, test in self.tests.items()
@@ -113,8 +114,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals = {name: self.globals[name] for name in ("range", "namespace")}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return a key, else one of the methods that are allowed, else undefined."""
-        return self._read(obj, attribute)
+        """Return a key, else undefined: `x.items` without a call is a key that is not there, never a method."""
+        return self._read(obj, attribute, methods=False)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Return an item, key or slice, else undefined."""
@@ -133,6 +134,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             except (KeyError, TypeError):
                 if name.startswith("_"):
                     return self.undefined(name=name)
+        subject = obj
         if methods:
             if isinstance(obj, LazyMapping) and name in _METHODS[dict]:
                 return getattr(obj, name)
@@ -140,10 +142,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             for kind, names in _METHODS.items():
                 if isinstance(subject, kind) and name in names:
                     return getattr(subject, name)
-            if isinstance(subject, tuple) and name in getattr(type(subject), "_fields", ()):
-                return getattr(subject, name)
-            if isinstance(subject, _TEMPLATE_OBJECTS) and not name.startswith("_"):
-                return super().getattr(subject, name)
+        if isinstance(subject, tuple) and name in getattr(type(subject), "_fields", ()):
+            return getattr(subject, name)
+        if isinstance(subject, _TEMPLATE_OBJECTS) and not name.startswith("_"):
+            return super().getattr(subject, name)
         return obj[name] if isinstance(obj, ChainableUndefined) else self.undefined(name=name)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,6 +184,14 @@ class _Bounding(NodeTransformer):
         """Count the passes of a loop."""
         self.generic_visit(node)
         node.iter = _filtered(node.iter, "_passes")
+        return node
+
+    def visit_Call(self, node: nodes.Call) -> nodes.Node:
+        """Read a method where it is called, and only there."""
+        self.generic_visit(node)
+        if isinstance(node.node, nodes.Getattr):
+            name = nodes.Const(node.node.attr, lineno=node.lineno)
+            node.node = nodes.Filter(node.node.node, "_method", [name], [], None, None, lineno=node.lineno)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl_common.core.outcome import Outcome
+from noetl_common.core.playbook import UNSUPPORTED
 from noetl_common.core.scope import Scope
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ UNRENDERED: dict[str, frozenset[str]] = {"python": frozenset({"code", "script"})
 
 async def dispatch(call: Call) -> Outcome:
     """Return what the tool of `call.kind` came to; an unknown kind is an error outcome that names it."""
+    if call.kind == UNSUPPORTED:
+        return failed("tool", str(call.config.get("message")), code="UNSUPPORTED")
     tool = TOOLS.get(call.kind) or _imported(call.kind)
     if tool is None:
         message = f"no tool {call.kind!r} here; expected one of {', '.join(sorted(KINDS))}"

@@ -20,6 +20,7 @@ from noetl_common.db import json_text
 from noetl_common.errors import Invalid, NoetlError, NotFound, TooLarge, Unavailable
 from services.worker.tools import Call, failed
 from services.worker.tools.postgres_connections import SQL, Conn, connections
+from services.worker.tools.script_source import read_source
 from services.worker.tools.sql_statements import Binder, Parameter, Statement, split
 
 ROWS_MAX = 1_000_000  # of one statement
@@ -54,7 +55,7 @@ REFUSED_LOGIN = re.compile(r"authentication failed|no password supplied|does not
 async def run(call: Call) -> Outcome:
     """Return {columns, rows, row_count} of the last statement that returned rows, else {affected_rows}.
 
-    With two statements or more there is also `command_<i>` {status, rows, row_count, columns} for each.
+    There is also `command_<i>` {status, rows, row_count, columns} for each statement, a single one too.
     Shapes: numeric is text, timestamps ISO 8601, jsonb JSON, bytea base64, arrays lists, uuid and others text.
     Errors: none is raised; error.kind is db_connection, db_constraint, db_deadlock, db_timeout, sql or config.
     """
@@ -81,7 +82,8 @@ async def close() -> None:
 
 
 async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
-    script = _script(call.config)
+    script = await read_source(call) if call.config.get("script") else _script(call.config)
+    _refuse_nul(script, "the SQL text")
     statements = split(script)
     if not statements:
         raise Invalid("no SQL command provided: expected a statement, found only blanks and comments")
@@ -134,21 +136,17 @@ def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
         top = {name: with_rows[-1][name] for name in ("columns", "rows", "row_count")}
     else:
         top = {"affected_rows": sum(result["row_count"] for result in results)}
-    if len(results) == 1:
-        return top
     return {**top, **{f"command_{index}": result for index, result in enumerate(results)}}
 
 
 def _script(config: Mapping[str, Any]) -> str:
     given = next((config[name] for name in COMMAND_FIELDS if config.get(name)), None)
     if given is None:
-        raise Invalid("no SQL command provided: expected `command` or `query`")
+        raise Invalid("no SQL command provided: expected `command`, `query` or `script`")
     parts = given if isinstance(given, list) else [given]
     if not all(isinstance(part, str) for part in parts):
         raise Invalid(f"expected SQL text, found {type(given).__name__}")
-    script = ";\n".join(parts)
-    _refuse_nul(script, "the SQL text")
-    return script
+    return ";\n".join(parts)
 
 
 def _bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]]:

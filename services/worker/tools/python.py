@@ -1,20 +1,18 @@
 """The python tool: gathers what the code may see, has a warm interpreter run it, reads the answer."""
 
-import asyncio
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from noetl_common.core.outcome import Outcome
 from noetl_common.core.results import plain
-from noetl_common.errors import Invalid, NotFound
+from noetl_common.errors import Invalid, NotFound, Unavailable
 from services.worker.tools import Call, failed
 from services.worker.tools.python_pool import Reply
+from services.worker.tools.script_source import read_source
 
-SOURCE_BYTES_MAX = 4 * 1024 * 1024
 MENTION = re.compile(r"\bcontext\b(?:\s*(?:\.\s*get\s*\(|\[)\s*([\"'])(?P<name>[^\"']+)\1)?")
 
 
@@ -24,7 +22,9 @@ async def run(call: Call) -> Outcome:
     Errors: as outcomes of kind config, syntax, exception, timeout, memory, process or result.
     """
     try:
-        code = await asyncio.to_thread(_source, call.config) if call.config.get("script") else _code(call.config)
+        code = await read_source(call) if call.config.get("script") else _code(call.config)
+    except Unavailable as exc:
+        return failed("connection", str(exc), code=exc.code, retryable=True)
     except (Invalid, NotFound) as exc:
         return failed("config", str(exc), code=exc.code)
     assert call.processes is not None, "the worker that runs python tools has a pool"
@@ -58,25 +58,6 @@ def _code(config: dict[str, Any]) -> str:
     if not isinstance(code, str) or not code.strip():
         raise Invalid("the python tool wants `code`, or `script` with a source")
     return code
-
-
-def _source(config: dict[str, Any]) -> str:
-    script = config["script"]
-    source = script.get("source") if isinstance(script, dict) else None
-    if not isinstance(source, dict):
-        raise Invalid("script: expected a mapping with source.type inline or file")
-    kind = source.get("type", "inline" if "code" in source else "file")
-    if kind == "inline":
-        return _code(source)
-    if kind != "file":
-        raise Invalid(f"script.source.type: expected inline or file, found {kind!r}")
-    path = Path(str(script.get("uri") or source.get("path") or source.get("uri") or ""))
-    try:
-        if path.stat().st_size > SOURCE_BYTES_MAX:
-            raise Invalid(f"script {path}: expected at most {SOURCE_BYTES_MAX} bytes")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise NotFound(f"script {path}: cannot be read: {type(exc).__name__}") from exc
 
 
 def _context(call: Call, code: str) -> dict[str, Any]:

@@ -129,7 +129,6 @@ def _run_code(task: dict[str, Any], codes: Codes, filename: str) -> tuple[bool, 
     returned = names["__noetl_body__"]() if wrapped else None
     if returned is not None:
         return True, returned
-    # With a main, a `result` counts only if the code has set it: not None, and not merely an input of that name.
     # With a main, a `result` counts only if the code has set it: not None, and not merely the input of that name.
     found = names.get("result")
     is_set = "result" in names and not (has_main and (found is None or found is inputs.get("result")))
