@@ -1,10 +1,12 @@
 """Routing under faults, on a real Postgres: zombies, refused rows, partitions not yet made, timers of ended runs."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
 from noetl_common.db import Pool
 from noetl_common.errors import Fenced
@@ -104,3 +106,33 @@ async def route_as_a_loop_does(bench: Bench, shard_id: int) -> Any:
         if not is_expected(error):
             raise
         return None
+
+
+async def test_an_owner_that_stood_still_in_its_transaction_goes_on_when_it_wakes_up(
+    pool: Pool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """A frozen process loses its transaction after 3 s, so that it does not block its takeover: no reason to end."""
+    execution_id = await bench.start("tests/loop", items=2)
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    append = decisions.event_log.append
+
+    async def frozen(conn: Any, *args: Any) -> list[int]:
+        await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 50")
+        await conn.execute("SELECT 1")
+        monkeypatch.undo()
+        time.sleep(0.3)  # noqa: ASYNC251 - the whole process stands still, as under SIGSTOP
+        return await append(conn, *args)
+
+    await bench.route()
+    await bench.appender.append([cancel_of(execution_id)])
+    monkeypatch.setattr(decisions.event_log, "append", frozen)
+    with pytest.raises(Exception) as raised:
+        await bench.router.route_once(shard_id)
+    assert is_expected(raised.value), raised.value
+    await bench.drive()
+    assert (await kinds(pool, execution_id))[-1] == "playbook.cancelled"
+
+
+def cancel_of(execution_id: int) -> Event:
+    envelope = Envelope(status="REQUESTED", context={"reason": "test"})
+    return Event(execution_id=execution_id, event_type="cancel.requested", result=envelope)
