@@ -65,7 +65,8 @@ def watch(api: Api, execution_id: str, *, display: Display, tend: Tend) -> RunVi
     pause_s = PAUSE_MIN_S
     heard_s = time.monotonic()
     while True:
-        tend()
+        for sentence in tend():
+            say(sentence)
         before = view
         try:
             view = view_of(api.status(execution_id))

@@ -13,7 +13,7 @@ from noetl_common.errors import DependencyMissing, Invalid
 
 STARTING_TIMEOUT_S = 90.0
 
-Tend = Callable[[], object]
+Tend = Callable[[], list[str]]
 
 
 @contextmanager
@@ -30,13 +30,13 @@ def connected(server: str | None) -> Iterator[Api]:
 def connected_or_started(server: str | None) -> Iterator[tuple[Api, Tend]]:
     """Lend the API of the server that is there, else of a stack that runs as long as the caller.
 
-    The second value must be called now and then: it starts a role again that has died.
+    The second value must be called now and then: it starts a role again that has died, and says so.
     """
     state = StateDir.chosen()
     url = _named_url(server) or _shared_url(state)
     if url:
         with Api(url) as api:
-            yield api, lambda: None
+            yield api, list
         return
     # Imported here: a verb that talks to a running server needs none of it.
     from noetl_cli.embedded.stack import Plan, Stack

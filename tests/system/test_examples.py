@@ -32,7 +32,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def result_of(api: Api, file: str, **payload: Any) -> Any:
     catalog_id = api.register((EXAMPLES / file).read_text(encoding="utf-8"))["catalog_id"]
     execution_id = api.execute({"catalog_id": catalog_id}, payload)
-    view = follow(api, execution_id, tend=lambda: None)
+    view = follow(api, execution_id, tend=list)
     detail = api.execution(execution_id)
     assert view.status == detail["status"] == "COMPLETED", detail.get("error")
     return api.resolve(detail["result"]["ref"])
@@ -50,7 +50,7 @@ def test_the_loop_adds_squares_and_branches_on_the_sum(api: Api) -> None:
 
 def test_the_patient_flow_verifies_five_thousand_records(api: Api) -> None:
     with PatientApi() as patients:
-        view, counts = run_patient_flow(api, lambda: None, patients.url)
+        view, counts = run_patient_flow(api, list, patients.url)
     assert view.status == "COMPLETED"
     assert counts["verified_records"] == RECORDS_EXPECTED == 5000
     assert set(counts["by_kind"].values()) == {1000} and counts["patients"] == 1000

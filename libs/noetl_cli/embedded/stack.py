@@ -88,18 +88,21 @@ class Stack:
         return self.running
 
     def tend(self) -> list[str]:
-        """Start again what has died (unless told not to); return the names of what was started."""
+        """Start again what has died (unless told not to); return a sentence for each."""
         if not self.plan.restart:
             return []
-        revived = [name for name, server in self.servers.items() if not server.alive()]
-        for name in revived:
+        said = []
+        for name in [name for name, server in self.servers.items() if not server.alive()]:
             # At the port it had: its clients connect again by themselves.
             port = urlsplit(self.servers[name].url).port
             self.servers[name] = STARTERS[name](self.state.path, port=port)
-        revived += [child.role.name for child in self.children if child.tend()]
-        if revived:
+            said.append(f"{name} had ended and was started again")
+        for child in self.children:
+            if child.tend():
+                said.append(f"{child.role.name} had ended and was started again; its log: {child.log_path}")
+        if said:
             self._publish()
-        return revived
+        return said
 
     def stop(self) -> None:
         """Stop workers, ingest, compute, meta, NATS, Postgres, in this order. Safe after a start that failed."""

@@ -57,8 +57,8 @@ def up(
         _report(state, stack.start())
         while True:
             time.sleep(TEND_EVERY_S)
-            for name in stack.tend():
-                say(f"{name} had ended and was started again")
+            for sentence in stack.tend():
+                say(sentence)
     except KeyboardInterrupt:
         say("stopping")
     finally:
