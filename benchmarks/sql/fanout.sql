@@ -15,11 +15,12 @@ SELECT count(*) AS items,
     percentile_cont(0.5) WITHIN GROUP (ORDER BY taken.ms)::float8 AS p50,
     percentile_cont(0.99) WITHIN GROUP (ORDER BY taken.ms)::float8 AS p99
 FROM (
-    SELECT extract(epoch FROM done.created_at - issued.created_at) * 1000 AS ms
-    FROM noetl.event issued
-    JOIN noetl.event done ON done.execution_id = issued.execution_id AND done.command_id = issued.command_id
-        AND done.event_type = 'command.completed'
-    WHERE issued.execution_id = %(execution_id)s AND issued.event_type = 'command.issued' AND issued.iter_index >= 0
+    SELECT extract(epoch FROM max(created_at) FILTER (WHERE event_type = 'command.completed')
+        - max(created_at) FILTER (WHERE event_type = 'command.issued')) * 1000 AS ms
+    FROM noetl.event
+    WHERE execution_id = %(execution_id)s AND iter_index >= 0
+    GROUP BY command_id
+    HAVING count(*) FILTER (WHERE event_type = 'command.completed') = 1
 ) taken;
 
 -- name: row_operations

@@ -4,7 +4,6 @@ DROP SCHEMA IF EXISTS floor CASCADE;
 CREATE SCHEMA floor;
 CREATE TABLE floor.event (LIKE noetl.event INCLUDING ALL);
 CREATE TABLE floor.command (LIKE noetl.command INCLUDING ALL);
-CREATE TABLE floor.result_ref (LIKE noetl.result_ref INCLUDING ALL);
 
 -- name: floor_events
 -- One event an item.
@@ -27,14 +26,6 @@ FROM json_to_recordset(%(rows)s::json) AS r (event_id bigint, command_id bigint,
 UPDATE floor.command SET status = 'claimed', attempt = attempt + 1, claim_token = command_id, worker_id = 'floor',
     lease_until = clock_timestamp() + interval '15 seconds'
 WHERE execution_id = 1 AND command_id BETWEEN %(first)s AND %(last)s;
-
--- name: floor_results
--- One small result an item.
-INSERT INTO floor.result_ref (execution_id, ref_id, ref, step, loop_epoch, iter_index, store_tier, bytes, sha256,
-    inline_payload)
-SELECT 1, r.command_id, 'noetl://execution/1/result/start/' || r.command_id, 'start', 1, r.iter_index, 'db', 15,
-    repeat('0', 64), '\x7b22737461747573223a226f6b227d'::bytea
-FROM json_to_recordset(%(rows)s::json) AS r (command_id bigint, iter_index int);
 
 -- name: floor_finish
 -- End a batch of commands.

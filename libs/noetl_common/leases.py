@@ -55,6 +55,7 @@ class Leases:
         self._clock = clock
         self._lease_s = lease_s
         self._held: dict[int, Held] = {}
+        self._gaining = False  # the last renewal brought shards: more may be on their way
         self._args = {
             "runtime_id": hashed_id("runtime", role, instance),
             "role": role,
@@ -65,8 +66,9 @@ class Leases:
 
     @property
     def pause_s(self) -> float:
-        """Return how long to wait before the next renewal."""
-        return self._lease_s / RENEWALS_PER_LEASE if self._held else min(UNOWNED_PAUSE_S, self._lease_s / 4)
+        """Return how long to wait before the next renewal: short while shards are still being given to us."""
+        settled = bool(self._held) and not self._gaining
+        return self._lease_s / RENEWALS_PER_LEASE if settled else min(UNOWNED_PAUSE_S, self._lease_s / 4)
 
     def owned(self) -> dict[int, int]:
         """Return {shard: epoch} of the leases that cannot have run out yet, by this process's own clock."""
@@ -112,6 +114,7 @@ class Leases:
         role, instance = str(self._args["role"]), str(self._args["instance"])
         gained = sorted(shard_id for shard_id, epoch in after.items() if before.get(shard_id) != epoch)
         lost = sorted(set(before) - set(after))
+        self._gaining = bool(gained)
         if gained:
             log.info("shards.acquired", shard_role=role, shards=gained)
             for shard_id in gained:
