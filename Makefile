@@ -60,6 +60,10 @@ env-example: install ## Write .env.example, docs/CONFIG.md and the table of docs
 schema: install ## Write docs/schema.sql: the dump of a freshly migrated database
 	@$(BIN)/python -m noetl_cli.schema_dump
 
+.PHONY: compose-env
+compose-env: ## Write .env for docker compose: .env.example with passwords, tokens and a key of its own
+	@$(PYTHON) deploy/compose_env.py
+
 .PHONY: lock
 lock: install ## Resolve the dependencies again into requirements.lock (pins and hashes, no URLs)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 
+from deploy import compose_env
 from noetl_cli.reference import ROLES, config_of
 from noetl_common.config import known_names, load
 from noetl_common.health import Health
@@ -303,6 +304,17 @@ def test_compose_holds_no_secret_and_the_example_names_each_it_asks_for() -> Non
     example = (ROOT / ".env.example").read_text(encoding="utf-8")
     for name in asked:
         assert re.search(rf"^{name}=$", example, re.MULTILINE), f".env.example does not name {name}"
+
+
+def test_the_env_that_is_made_for_compose_gives_all_that_it_asks_for() -> None:
+    text = compose_env.filled((ROOT / ".env.example").read_text(encoding="utf-8"))
+    given = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    asked = set(ASKED.findall((ROOT / "docker-compose.yml").read_text(encoding="utf-8")))
+    assert all(len(given[name]) >= 16 for name in asked)
+    assert len({given[name] for name in asked}) == len(asked)
+    load_key(given["NOETL_ENCRYPTION_KEY"])
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert ".env" in ignored
 
 
 def test_worker_and_ingest_share_the_results() -> None:
