@@ -71,11 +71,11 @@ class Api:
 
     def execution(self, execution_id: str) -> Answer:
         """Return one run as projected, without its events."""
-        return dict(self._get(f"/api/executions/{quote(execution_id)}", {"include_events": "false"}))
+        return dict(self._get(f"/api/executions/{quote(execution_id, safe='')}", {"include_events": "false"}))
 
     def status(self, execution_id: str) -> Answer:
         """Return where a run stands."""
-        return dict(self._get(f"/api/executions/{quote(execution_id)}/status", {}))
+        return dict(self._get(f"/api/executions/{quote(execution_id, safe='')}/status", {}))
 
     def events_after(
         self, execution_id: str, since: int, *, pages_max: int, kind: str | None = None
@@ -83,7 +83,7 @@ class Api:
         """Yield the events of a run after `since`, oldest first, page by page; `kind` one type only."""
         for _ in range(pages_max):
             given = {"since_event_id": since or None, "page_size": EVENTS_PAGE_MAX, "event_type": kind}
-            page = self._get(f"/api/executions/{quote(execution_id)}/events", given)
+            page = self._get(f"/api/executions/{quote(execution_id, safe='')}/events", given)
             yield from page["events"]
             if not page["pagination"]["has_next"]:
                 return
@@ -95,11 +95,11 @@ class Api:
 
     def trace(self, execution_id: str, step: str) -> Answer:
         """Return the chain of results behind a step."""
-        return dict(self._get(f"/api/executions/{quote(execution_id)}/trace/{quote(step, safe='')}", {}))
+        return dict(self._get(f"/api/executions/{quote(execution_id, safe='')}/trace/{quote(step, safe='')}", {}))
 
     def cancel(self, execution_id: str, reason: str) -> Answer:
         """Cancel a run and its children."""
-        return self._post(f"/api/executions/{quote(execution_id)}/cancel", {"reason": reason, "cascade": True})
+        return self._post(f"/api/executions/{quote(execution_id, safe='')}/cancel", {"reason": reason, "cascade": True})
 
     def put_credential(self, body: Mapping[str, Any]) -> Answer:
         """Store a credential under its name, replacing the one before."""
@@ -151,7 +151,7 @@ def error_of(answer: httpx.Response) -> NoetlError:
         case 400 | 422:
             return Invalid(message, pointer=str(body.get("pointer", "")))
         case 401 | 403:
-            return Unauthorized(message, status=answer.status_code)
+            return Unauthorized(f"{message}; the token sent is NOETL_API_TOKEN", status=answer.status_code)
         case 502 | 503 | 504:
             return Unavailable(message)
     return NoetlError(f"{message} (HTTP {answer.status_code})")

@@ -95,6 +95,13 @@ async def resolved(client: httpx.AsyncClient, reference: dict[str, Any]) -> Any:
     return (await client.get("/api/result/resolve", params={"ref": reference["ref"]})).json()
 
 
+async def leave(client: httpx.AsyncClient, name: str) -> None:
+    for method in ("POST", "DELETE"):  # each of the public servers takes one of them
+        left = await client.request(method, "/api/worker/pool/deregister", json={"name": name})
+        assert left.json()["status"] == "ok"
+    assert (await client.get("/api/worker/pools")).json()["count"] == 0
+
+
 async def test_a_public_worker_lives_its_whole_life_and_completes_a_run(
     client: httpx.AsyncClient, nats_url: str
 ) -> None:
@@ -157,9 +164,7 @@ async def test_a_public_worker_lives_its_whole_life_and_completes_a_run(
     status = await ended(client, execution_id)
     assert status["status"] == "COMPLETED" and status["completed_steps"] == ["start", "then"]
     assert await resolved(client, status["result"]) == [1, 2]
-    for method in ("POST", "DELETE"):
-        left = await client.request(method, "/api/worker/pool/deregister", json={"name": "w1"})
-        assert left.json()["status"] == "ok"
+    await leave(client, "w1")
 
 
 async def test_a_heartbeat_event_renews_the_lease_of_who_holds_it_only(client: httpx.AsyncClient, pool: Pool) -> None:

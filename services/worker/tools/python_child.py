@@ -314,7 +314,7 @@ def _end_leftovers() -> None:
 
 
 def _framed(header: dict[str, Any], body: bytes) -> bytes:
-    text = json.dumps(header, default=str).encode("utf-8", errors="replace")
+    text = json.dumps(header, default=str, ensure_ascii=False).encode("utf-8", errors="replace")
     return LENGTHS.pack(len(text), len(body)) + text + body
 
 
