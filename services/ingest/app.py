@@ -26,7 +26,7 @@ from services.ingest.handover import Handover
 from services.ingest.loops.route_shards import router_loops
 from services.ingest.payloads import PayloadCache
 from services.ingest.router import Router
-from services.ingest.starts import Starter
+from services.ingest.starts import Starter, environ_of
 
 LEASE_CONNECTIONS = 1
 
@@ -69,6 +69,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             bus=bus,
             store=store,
             shard_count=cluster.shard_count,
+            env=environ_of(config.template_env),
         )
         appender = Appender(pool, shard_count=cluster.shard_count, handover=handover, leases=leases, bus=bus)
         starter = Starter(

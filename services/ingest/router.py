@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -67,6 +67,7 @@ class Router:
         bus: Bus,
         store: ResultStore,
         shard_count: int,
+        env: Mapping[str, str] = {},
     ) -> None:
         self.pool = pool
         self.leases = leases
@@ -76,6 +77,7 @@ class Router:
         self.bus = bus
         self.store = store
         self.shard_count = shard_count
+        self.env = env
         self._shards: dict[int, Shard] = {}
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
         self._load_failures: dict[int, int] = {}  # {event id: times its payloads could not be read}
@@ -173,7 +175,7 @@ class Router:
     async def _decide_one(self, shard: Shard, event: Event) -> Decision:
         state = shard.states[event.execution_id]
         playbooks: dict[str, CatalogEntry | None] = {}
-        world = World(load=self.payloads.load, playbooks=playbooks, fresh_ids=_fresh_ids())
+        world = World(load=self.payloads.load, playbooks=playbooks, fresh_ids=_fresh_ids(), env=self.env)
         playbook: Playbook | None = None
         try:
             playbook = await self._playbook(event.catalog_id or state.catalog_id)

@@ -54,6 +54,11 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     is_duplicate: bool = False
 
 
+def environ_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables of the environment that workload templates may read."""
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 class Starter:
     """Starts executions. Parsed playbooks are kept for a while: a version never changes."""
 
@@ -64,7 +69,7 @@ class Starter:
         self._appender = appender
         self._shard_count = shard_count
         self._store = store
-        self._env = {name: os.environ[name] for name in template_env if name in os.environ}
+        self._env = environ_of(template_env)
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
 
     async def start(self, asked: Asked) -> Started:

@@ -9,7 +9,7 @@ import msgspec
 from noetl_common import metrics
 from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.events import Envelope
-from noetl_common.core.results import merged
+from noetl_common.core.results import Carried, carried_in, merged, view
 from noetl_common.core.scope import Scope, system_names
 from noetl_common.core.values import Ref, Shape, Value, printable, reference_of
 from noetl_common.errors import NoetlError, ReferenceCorrupt
@@ -53,6 +53,7 @@ class Scopes:
             version=context.version,
             parent_execution_id=context.parent_execution_id,
             now=_now,
+            last=None if context.last is None else view(context.last, self._machine.payloads.load),
         )
         return Scope(
             load=self._machine.payloads.load,
@@ -111,12 +112,13 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
         places = {"_index": index, "_total": context.total, "_first": index == 0, "_last": index == context.total - 1}
         value = await _item_value(item, index, machine) if item is not None else index
         iteration = {**places, "loop_index": index, (context.iterator or "item"): value}
-    prior: dict[str, Any] = {}
+    handed = Carried({}, {}, {})
     if item is not None and item.prior is not None:
         reference = item.prior
         prior = await machine.payloads.settled(lambda: machine.payloads.load(reference, None))
         if not isinstance(prior, dict):
             raise ReferenceCorrupt(f"{reference.uri}: expected the results of earlier tasks by label")
+        handed = carried_in(prior)
     return Work(
         execution_id=command.execution_id,
         step=command.step,
@@ -126,7 +128,7 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
         is_pipeline=context.is_pipeline,
         idempotency_key=str(command.command_id),
         iteration=iteration,
-        prior=prior,
+        handed=handed,
     )
 
 
@@ -151,6 +153,9 @@ async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended
     reference: Ref | None = None
     labelled = context.is_pipeline or context.more or (command.item is not None and command.item.prior is not None)
     payload = ended.labelled if labelled else ended.last.data
+    breaks = context.more and completed and ended.breaks
+    if context.more and completed and not breaks:
+        payload = Carried(ended.labelled, ended.names, ended.iteration).payload()
     # A result of null is no payload: it needs no row, and routing names it without one.
     has_result = payload is not None and (completed or any(data is not None for data in ended.labelled.values()))
     if has_result:
@@ -162,6 +167,8 @@ async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended
         values, more = await persist_variables(command, ended.variables, store=store)
         rows += more
         told = {"ctx": values}
+    if breaks:
+        told = {**(told or {}), "breaks": True}
     status = "COMPLETED" if completed else "FAILED"
     prior = command.item.prior if command.item is not None else None
     envelope = Envelope(

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import msgspec
 
 from noetl_common import metrics
+from noetl_common.core.duration import seconds_in
 from noetl_common.core.outcome import Outcome
 from noetl_common.core.playbook import Task
 from noetl_common.core.policy import Verdict, judge, target_of
-from noetl_common.core.results import output_raw_view
+from noetl_common.core.results import Carried, output_raw_view
 from noetl_common.core.scope import NeedPayload, Scope
 from noetl_common.core.templates import render, render_text
 from noetl_common.errors import NoetlError, TemplateFailed
@@ -24,7 +25,6 @@ log = get_logger(__name__)
 
 RETRY_DELAY_S_MAX = 3600.0
 YIELD_EVERY_CALLS = 64
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Machine(msgspec.Struct, kw_only=True):
@@ -52,16 +52,22 @@ class Work(msgspec.Struct, kw_only=True):
     is_pipeline: bool = False
     idempotency_key: str = ""
     iteration: dict[str, Any] = {}
-    prior: dict[str, Any] = {}
+    handed: Carried = Carried({}, {}, {})
 
 
 class Ended(msgspec.Struct, kw_only=True):
-    """How a pipeline ended. `labelled` are the data of the tasks that ran, by label; `variables` go to `ctx`."""
+    """How a pipeline ended. `labelled` are the data of the tasks that ran, by label; `variables` go to `ctx`.
+
+    `names` and `iteration` are what its tasks set for later segments; `breaks` is True when no later one shall run.
+    """
 
     status: Literal["completed", "failed"]
     labelled: dict[str, Any]
     last: Outcome
     variables: dict[str, Any] = {}
+    names: dict[str, Any] = {}
+    iteration: dict[str, Any] = {}
+    breaks: bool = False
     error: dict[str, Any] | None = None
     task: str = ""
 
@@ -72,9 +78,11 @@ class Pipeline:
     def __init__(self, work: Work, machine: Machine) -> None:
         self._work = work
         self._machine = machine
-        self._outcomes: dict[str, Outcome] = {label: Outcome(data=data) for label, data in work.prior.items()}
-        self._names: dict[str, Any] = {}  # what items `set` without a prefix
-        self._iteration = dict(work.iteration)
+        handed = work.handed
+        self._outcomes: dict[str, Outcome] = {label: Outcome(data=data) for label, data in handed.labelled.items()}
+        self._names = dict(handed.names)  # what items `set` without a prefix
+        self._iterated = dict(handed.iteration)  # what was set under `iter`
+        self._iteration = {**work.iteration, **handed.iteration}
         self._variables: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
         self._last = Outcome()
@@ -83,6 +91,7 @@ class Pipeline:
     async def run(self) -> Ended:
         """Return how the pipeline ended; every failure of a task, its templates or its rules is such an end."""
         tasks, index = self._work.tasks, 0
+        breaks = False
         while index < len(tasks):
             task = tasks[index]
             if self._calls >= self._machine.calls_max:
@@ -102,6 +111,7 @@ class Pipeline:
             if verdict.do == "fail":
                 return self._failed(task, outcome)
             if verdict.do == "break":
+                breaks = True
                 break
             if verdict.do == "retry":
                 await asyncio.sleep(min(max(0.0, verdict.delay_s), RETRY_DELAY_S_MAX))
@@ -114,7 +124,15 @@ class Pipeline:
                 index = target
                 continue
             index += 1
-        return Ended(status="completed", labelled=self._labelled(), last=self._last, variables=self._variables)
+        return Ended(
+            status="completed",
+            labelled=self._labelled(),
+            last=self._last,
+            variables=self._variables,
+            names=self._names,
+            iteration=self._iterated,
+            breaks=breaks,
+        )
 
     async def _call(self, task: Task, attempt: int) -> Outcome:
         began = time.monotonic()
@@ -185,17 +203,20 @@ class Pipeline:
             return _render_fields(task.set, scope, self._place(task, "set"))
 
         for name, value in (await self._machine.payloads.settled(values)).items():
-            if "." in name:
-                self._set(name, value)
+            if "." in name or not self._work.is_pipeline:
+                self._set(name, value)  # nobody but later steps could see what a single tool sets
             else:
                 self._names[name] = value
 
     def _set(self, name: str, value: Any) -> None:
         kind, bare = target_of(name)
-        (self._iteration if kind == "iter" else self._variables)[bare] = value
+        if kind == "ctx":
+            self._variables[bare] = value
+        else:
+            self._iteration[bare] = self._iterated[bare] = value
 
     def _scope(self, task: Task, attempt: int) -> Scope:
-        if self._calls == 1 and not self._work.prior and not self._variables:
+        if self._calls == 1 and not self._outcomes and not self._names and not self._variables:
             local: dict[str, Any] = {"_task": task.label, "_attempt": attempt}
         else:
             labels = {label: output_raw_view(outcome) for label, outcome in self._outcomes.items()}
@@ -227,19 +248,6 @@ class Pipeline:
     def _place(self, task: Task, part: str) -> str:
         tool = f"tool[{task.label}]" if self._work.is_pipeline else "tool"
         return f"step {self._work.step!r}, {tool}" + (f".{part}" if part else "")
-
-
-def seconds_in(timeout: Any, default_s: float) -> float:
-    """Return a playbook's timeout (30, "30", "30s", "5m", "1h") in seconds; the default when there is none."""
-    if isinstance(timeout, int | float) and not isinstance(timeout, bool):
-        return float(timeout) if timeout > 0 else default_s
-    text = timeout.strip().lower() if isinstance(timeout, str) else ""
-    number = text.rstrip("hms ")
-    try:
-        value = float(number) * UNITS_S[text[len(number) :].strip() or "s"]
-    except (ValueError, KeyError):
-        return default_s
-    return value if value > 0 else default_s
 
 
 _CONTINUE = Verdict(do="continue", to="", delay_s=0.0, sets={})

@@ -4,16 +4,15 @@ They are not part of this repository: NOETL_CONFORMANCE_DIR names the folder tha
 """
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from noetl_cli.embedded.stack import Plan, Stack
-from noetl_cli.state_dir import StateDir
+from tests.conformance.running import Run, execute, register
+from tests.conformance.stub_api import StubApi
 
 FOLDER = os.environ.get("NOETL_CONFORMANCE_DIR", "")
 pytestmark = [
@@ -21,83 +20,10 @@ pytestmark = [
     pytest.mark.xdist_group("conformance"),
 ]
 
-ALIASES = ("pg_local", "pg_k8s", "pg_noetl_k8s", "pg_auth", "pg_test", "test_postgres")
-
-
-class Run:
-    """One finished execution, as the HTTP API shows it."""
-
-    def __init__(self, api: httpx.Client, execution_id: str) -> None:
-        self.api = api
-        self.id = execution_id
-        self.status: dict[str, Any] = {}
-
-    def wait(self) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            self.status = self.api.get(f"/api/executions/{self.id}/status").json()
-            if self.status["status"] in ("COMPLETED", "FAILED", "CANCELLED"):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"still running: {self.status}")
-
-    def events(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        page = 1
-        while True:
-            answer = self.api.get(f"/api/executions/{self.id}/events", params={"page": page, "page_size": 500}).json()
-            found += answer["events"]
-            if not answer["pagination"]["has_next"]:
-                return found
-            page += 1
-
-    def kinds(self, step: str) -> list[str]:
-        return [e["event_type"] for e in self.events() if e["node_name"] == step]
-
-    def entered(self) -> list[str]:
-        return [e["node_name"] for e in self.events() if e["event_type"] == "step.enter"]
-
-    def results(self, step: str) -> list[Any]:
-        chain = self.api.get(f"/api/executions/{self.id}/trace/{step}").json()["chain"]
-        found = []
-        for link in chain:
-            if link.get("shape") != "loop" and not str(link["name"]).startswith("ctx."):
-                found.append(self.api.get("/api/result/resolve", params={"ref": link["ref"]}).json())
-        return found
-
-    def result(self, step: str) -> Any:
-        value = self.results(step)[-1]
-        if isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), dict):
-            return next(iter(value.values()))
-        return value
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    stack = Stack(StateDir(tmp_path_factory.mktemp("conformance")), Plan(owner="test"))
-    try:
-        running = stack.start()
-        url = httpx.URL(running.database_url.replace("postgresql://", "http://"))
-        user, _, password = url.userinfo.decode().partition(":")
-        data = {"db_host": url.host, "db_port": url.port, "db_user": user, "db_password": password}
-        with httpx.Client(base_url=running.api_url, timeout=30) as client:
-            for alias in ALIASES:
-                body = {"name": alias, "type": "postgres", "data": {**data, "db_name": url.path.strip("/")}}
-                assert client.post("/api/credentials", json=body).status_code == 200
-            yield client
-    finally:
-        stack.stop()
-
 
 def run(api: httpx.Client, file: str, **payload: Any) -> Run:
     text = (Path(FOLDER) / "playbooks" / f"{file}.yaml").read_text(encoding="utf-8")
-    answer = api.post("/api/catalog/register", json={"content": text})
-    assert answer.status_code == 200, answer.text
-    started = api.post("/api/execute", json={"path": answer.json()["path"], "payload": payload})
-    assert started.status_code == 200, started.text
-    found = Run(api, str(started.json()["execution_id"]))
-    found.wait()
-    return found
+    return execute(api, register(api, text), payload)
 
 
 def _simple(run: Run) -> None:
@@ -166,6 +92,41 @@ def _broken(run: Run) -> None:
     assert "end" not in run.entered()
 
 
+def _vars_simple(run: Run) -> None:
+    assert run.result("get_var")["verification"] is True
+
+
+def _vars_block(run: Run) -> None:
+    assert run.result("verify_vars")["status"] == "success"
+
+
+def _large(run: Run) -> None:
+    assert run.result("check_extraction")["test_passed"] is True
+
+
+def _helper(run: Run) -> None:
+    assert run.result("helper")["helper_called"] is True
+
+
+def _offset(run: Run) -> None:
+    verified = run.result("validate_results")
+    assert verified["status"] == "success" and run.entered().count("fetch_page") == 4
+
+
+def _overlap(run: Run) -> None:
+    assert run.result("validate_results")["max_active"] >= 2
+
+
+def _posts(run: Run) -> None:
+    assert len(run.result("show_sample")["rows"]) == 3
+
+
+def _canonical(run: Run) -> None:
+    assert run.entered() == ["start", "fetch_data", "process_data", "store_results", "end"]
+    assert run.kinds("store_results").count("command.issued") == 2
+    assert run.result("end")["context"] == {"fetch_completed": True, "transform_done": True}
+
+
 def _nothing(run: Run) -> None:
     return None
 
@@ -188,10 +149,10 @@ CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
     ("iterator_save_test/iterator_save_test", "COMPLETED", _nothing, 1),
     ("root_scripts/test_implicit_end_routing", "COMPLETED", _nothing, 1),
     ("root_scripts/test_keychain", "COMPLETED", _nothing, 1),
-    ("vars_test/test_vars_simple", "COMPLETED", _nothing, 1),
-    ("vars_test/test_vars_block", "COMPLETED", _nothing, 1),
-    ("actions_test", "COMPLETED", _nothing, 1),
-    ("test_large_result_extraction", "COMPLETED", _nothing, 1),
+    ("vars_test/test_vars_simple", "COMPLETED", _vars_simple, 1),
+    ("vars_test/test_vars_block", "COMPLETED", _vars_block, 1),
+    ("actions_test", "COMPLETED", _helper, 1),
+    ("test_large_result_extraction", "COMPLETED", _large, 1),
     ("save_storage_test/create_tables", "COMPLETED", _nothing, 1),
     ("save_storage_test/save_simple_test", "COMPLETED", _nothing, 1),
 ]
@@ -211,3 +172,24 @@ def test_a_cold_day_takes_the_other_branch(api: httpx.Client):
     finished = run(api, "control_flow_workbook/control_flow_workbook", temperature_c=10)
     entered = finished.entered()
     assert "cold_task" in entered and not {"hot_task_a", "hot_task_b"} & set(entered)
+
+
+STUB_CASES: list[tuple[str, dict[str, Any], Callable[[Run], None]]] = [
+    ("pagination/offset/test_pagination_offset", {"api_url": ""}, _offset),
+    ("pagination/basic/test_pagination_basic", {"api_url": "", "slow_delay_seconds": 0.5}, _overlap),
+    ("retry_test/retry_simple_config", {"api_url": ""}, _nothing),
+    ("retry_test/http_retry_status_code", {"test_url": "/get"}, _nothing),
+    ("data_transfer/http_to_postgres_simple/http_to_postgres_simple", {"api_url": "/posts"}, _posts),
+    ("v10_canonical_example", {"api_url": ""}, _canonical),
+]
+
+
+@pytest.mark.parametrize(("file", "payload", "check"), STUB_CASES, ids=[case[0] for case in STUB_CASES])
+def test_a_public_playbook_that_calls_an_api_completes(
+    api: httpx.Client, stub: StubApi, file: str, payload: dict[str, Any], check: Callable[[Run], None]
+):
+    given = {name: stub.url + value if isinstance(value, str) else value for name, value in payload.items()}
+    httpx.post(f"{stub.url}/api/v1/flaky/reset")
+    finished = run(api, file, **given)
+    assert finished.status["status"] == "COMPLETED", finished.status
+    check(finished)

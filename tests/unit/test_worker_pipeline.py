@@ -6,15 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from noetl_common.core.duration import seconds_in
 from noetl_common.core.outcome import Outcome
 from noetl_common.core.playbook import Rule, Task
-from noetl_common.core.results import plain
+from noetl_common.core.results import Carried, plain
 from noetl_common.core.scope import Scope, system_names
 from noetl_common.core.values import Ref, Value
 from noetl_common.wire import ResultRow
 from services.worker.api import LoopPage
 from services.worker.payloads import Payloads
-from services.worker.pipeline import Ended, Machine, Pipeline, Work, seconds_in
+from services.worker.pipeline import Ended, Machine, Pipeline, Work
 from services.worker.tools import Call, dispatch, failed
 
 EXECUTION = 77
@@ -91,7 +92,7 @@ async def run(
         rescoped=scope,
         is_pipeline=len(tasks) > 1,
         iteration=given.get("iteration", {}),
-        prior=given.get("prior", {}),
+        handed=Carried(given.get("prior", {}), {}, {}),
     )
     made: Callable[[Call], Awaitable[Outcome]] = tool
     return await Pipeline(

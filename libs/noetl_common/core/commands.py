@@ -41,6 +41,7 @@ class CommandContext(msgspec.Struct, kw_only=True, omit_defaults=True):
     total: int = 0  # items of the loop
     keychain: tuple[dict[str, Any], ...] = ()
     parent_execution_id: int = 0
+    last: Ref | None = None  # of the step that ended before, for templates that read `result`
 
 
 class Command(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -157,6 +157,11 @@ def on_task_ended(state: ExecutionState, event: Event) -> None:
         body.command_id = body.child_id = 0  # a child that could not start has no end to clear them
         body.timer_id = event.context["timer_id"]
         body.attempt = event.context["attempt"]
+        if event.result is not None and event.result.reference:
+            body.prior = ref_in(event.result.reference)
+        return
+    if event.status == "TIMEOUT":
+        body.command_id = body.child_id = 0  # its child is waited for no longer
         return
     if event.status == "CONTINUED":
         body.prior = _ref_or_none(event.result.reference if event.result else None)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,8 +11,10 @@ from noetl_common.core.values import NULL_REF_ID, Ref, fits_inline
 from noetl_common.core.views import Load, NeedPayload, View, plain, unwrapped
 
 __all__ = [
+    "Carried",
     "Load",
     "NeedPayload",
+    "carried_in",
     "extract",
     "merged",
     "output_raw_view",
@@ -23,6 +25,7 @@ __all__ = [
     "view",
 ]
 
+CARRIED = "_carried"  # beside the results by label in the payload between two segments of a pipeline
 _COMMAND = re.compile(r"command_\d+\Z")
 _SQL_KEYS = frozenset({"rows", "row_count", "affected_rows"})
 _PREVIEW_ITEMS = 3
@@ -53,6 +56,26 @@ def merged(labelled: Mapping[str, Any]) -> Any:
         return {key: value for payload in objects for key, value in payload.items()}
     others = [payload for payload in payloads if payload is not None]
     return others[0] if len(others) == 1 else dict(zip(labelled, payloads, strict=True))
+
+
+class Carried(NamedTuple):
+    """What the segments of a pipeline hand on: results by label, names that tasks `set`, and values under `iter`."""
+
+    labelled: dict[str, Any]
+    names: dict[str, Any]
+    iteration: dict[str, Any]
+
+    def payload(self) -> dict[str, Any]:
+        """Return it as one payload. Shapes: {label: result, "_carried": {names, iter}}, the latter when not empty."""
+        more = {"names": self.names, "iter": self.iteration} if self.names or self.iteration else None
+        return {**self.labelled, CARRIED: more} if more else self.labelled
+
+
+def carried_in(payload: Mapping[str, Any]) -> Carried:
+    """Return what the payload of an earlier segment hands on."""
+    more = payload.get(CARRIED) or {}
+    labelled = {label: data for label, data in payload.items() if label != CARRIED}
+    return Carried(labelled, dict(more.get("names", {})), dict(more.get("iter", {})))
 
 
 def extract(payload: Any, *, bytes_max: int = 1024) -> dict[str, Any] | None:

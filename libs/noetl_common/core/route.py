@@ -62,6 +62,9 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
     elif body is not None and succeeded and body.more:
         if draft.state.cancelling is not None:
             return  # a cancelled run begins nothing more
+        if event.context.get("breaks"):
+            children.end_body(draft, step, index=event.iter_index, ref=body.prior, error=None)
+            return
         item = children.item_of(draft, place, event.iter_index)
         enter.begin_segment(draft, step, body.segment + 1, index=event.iter_index, item=item, prior=body.prior)
     elif place.entry.loop is not None:
@@ -93,6 +96,8 @@ def _on_timer_fired(draft: Draft, event: Event, place: Place | None) -> None:
         _finish(draft, "playbook.failed", error=error)
     elif kind == "cancel" and draft.state.cancelling is not None:
         _finish(draft, "playbook.cancelled", error=_cancel_reason(draft.state))
+    elif kind == "child" and draft.state.cancelling is None:
+        children.take_timeout(draft, rest)
     elif kind == "retry" and draft.state.cancelling is None and draft.state.failure is None:
         name, _, index = rest.rpartition(":")
         entry = draft.state.active.get(name)

@@ -131,6 +131,7 @@ def system_names(
     parent_execution_id: int = 0,
     env: Mapping[str, str] = {},
     now: Callable[[], str] | None = None,
+    last: Any = None,
 ) -> dict[str, Any]:
     """Return the names the engine itself gives to templates. Ids are texts: they are longer than a double holds."""
     text = str(execution_id)
@@ -144,6 +145,8 @@ def system_names(
     }
     if parent_execution_id:
         names["parent_execution_id"] = str(parent_execution_id)
+    if last is not None:
+        names["result"] = last  # an older name for what the step before came to
     if now is not None:
         names["now"] = now
     return names

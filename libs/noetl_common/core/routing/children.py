@@ -9,6 +9,7 @@ import msgspec
 
 from noetl_common.core import policy, results, templates
 from noetl_common.core.commands import Item
+from noetl_common.core.duration import seconds_in
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import Place
 from noetl_common.core.outcome import Outcome
@@ -16,7 +17,7 @@ from noetl_common.core.playbook import Step, Task
 from noetl_common.core.policy import Verdict
 from noetl_common.core.routing import enter, leave
 from noetl_common.core.routing.draft import CatalogEntry, Child, Draft, NeedPlaybook, Timer, encode, fits_inline
-from noetl_common.core.scope import Scope
+from noetl_common.core.scope import Scope, system_names
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import Activity
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, ref_in, reference_of
@@ -34,6 +35,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     found: CatalogEntry
     child_id: int
     waits: bool
+    timeout_s: float  # 0: as long as it takes
 
 
 def start_child(
@@ -56,8 +58,9 @@ def start_child(
     error: dict[str, Any] | None = None
     path, found = "", None
     payload: dict[str, Any] = {}
+    timeout_s = 0.0
     try:
-        path, payload = _render_call(draft, step, task, index=index, item=item, prior=prior)
+        path, payload, timeout_s = _render_call(draft, step, task, index=index, item=item, prior=prior)
         found, error = _find(draft, step, path)
     except TemplateFailed as exc:
         error = enter.template_error(exc)
@@ -77,7 +80,7 @@ def start_child(
         end_task(draft, step, place=place, outcome=Outcome(status="error", error=error), ref=None, index=index)
         return
     waits = not task.config.get("async")
-    call = Call(path=path, payload=payload, found=found, child_id=child_id, waits=waits)
+    call = Call(path=path, payload=payload, found=found, child_id=child_id, waits=waits, timeout_s=timeout_s)
     _open_child(draft, step, place, call=call, index=index)
     if not waits:
         data = {"status": "started", "execution_id": str(child_id), "path": path, "async": True}
@@ -86,17 +89,20 @@ def start_child(
 
 def _render_call(
     draft: Draft, step: Step, task: Task, *, index: int, item: Item | None, prior: Ref | None
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, dict[str, Any], float]:
     scope = body_scope(draft, step, index=index, item=item, prior=prior)
     where = f"step {step.name!r}, {task.label}"
-    path = templates.render(task.config.get("path"), scope, where=f"{where}.path")
+    written = task.config.get("path")
+    path = templates.render(written, scope, where=f"{where}.path")
     if not isinstance(path, str) or not path:
-        raise TemplateFailed(f"expected the path of a playbook, found {path!r}", where=f"{where}.path")
+        message = f"expected the path of a playbook, found {path!r}"
+        raise TemplateFailed(message, expression=str(written or ""), where=f"{where}.path")
     given = task.input or task.config.get("payload") or {}
     payload = templates.render(given, scope, where=f"{where}.input")
     if not isinstance(payload, dict):
         raise TemplateFailed(f"expected an object, found {type(payload).__name__}", where=f"{where}.input")
-    return path, payload
+    timeout = templates.render(task.config.get("timeout"), scope, where=f"{where}.timeout")
+    return path, payload, seconds_in(timeout, 0.0)
 
 
 def _find(draft: Draft, step: Step, path: str) -> tuple[CatalogEntry | None, dict[str, Any] | None]:
@@ -125,7 +131,17 @@ def _open_child(
     assert place.body is not None
     task = step.segments[place.body.segment].tasks[0]
     child_id = call.child_id
-    workload = effective_workload(call.found.playbook.workload, call.payload, execution_id=child_id)
+    begun_at = draft.cause.event_time
+    system = system_names(
+        execution_id=child_id,
+        catalog_id=call.found.catalog_id,
+        path=call.path,
+        version=call.found.version,
+        parent_execution_id=state.execution_id,
+        env=draft.world.env,
+        now=lambda: begun_at,
+    )
+    workload = effective_workload(call.found.playbook.workload, call.payload, execution_id=child_id, system=system)
     body = encode(workload)
     value = Value(workload)
     if not fits_inline(body, INLINE_VALUE_BYTES_MAX):
@@ -146,6 +162,10 @@ def _open_child(
             "loop_epoch": loop.epoch if loop else 0,
             "iter_index": index,
         }
+        if call.timeout_s:
+            kind = f"child:{place.body.command_id}:{index}:{call.timeout_s:g}:{step.name}"
+            timer_id = hashed_id(place.body.command_id, "timeout")
+            draft.decision.timers.append(Timer(timer_id=timer_id, due_s=call.timeout_s, kind=kind))
     draft.decision.children.append(
         Child(
             execution_id=child_id,
@@ -186,26 +206,55 @@ def take_child_end(draft: Draft, step: Step, *, place: Place, event: Event) -> N
     end_task(draft, step, place=place, outcome=outcome, ref=ref, index=event.iter_index)
 
 
+def take_timeout(draft: Draft, description: str) -> None:
+    """Give up a child that did not end in its time: cancel it, and judge its task's failure by the task's rules.
+
+    Shapes: `description` is what stands behind "child:" in the timer's kind. A timer that came too late does nothing.
+    """
+    command_id, index, timeout_s, name = description.split(":", 3)
+    entry = draft.state.active.get(name)
+    body = None if entry is None else entry.loop.children.get(int(index)) if entry.loop else entry.activity
+    if entry is None or body is None or body.command_id != int(command_id) or not body.child_id:
+        return
+    step, child_id = draft.step(name), body.child_id
+    draft.emit("task.ended", step=name, status="TIMEOUT", iter_index=int(index))
+    path = step.segments[body.segment].tasks[0].config.get("path")
+    message = f"step {name!r}: playbook {path!r} did not end within {timeout_s} s"
+    draft.decision.inputs.append(
+        Event(
+            execution_id=child_id,
+            event_type="cancel.requested",
+            result=Envelope(status="REQUESTED", context={"reason": f"parent: {message}"}),
+            parent_execution_id=draft.state.execution_id,
+            event_time=draft.cause.event_time,
+        )
+    )
+    error = {"code": "CHILD_TIMEOUT", "kind": "timeout", "message": message, "retryable": True}
+    outcome = Outcome(status="error", error=error)
+    end_task(draft, step, place=Place(name, entry, body), outcome=outcome, ref=None, index=int(index))
+
+
 def end_task(draft: Draft, step: Step, *, place: Place, outcome: Outcome, ref: Ref | None, index: int) -> None:
     """Apply a playbook task's rules to its outcome, and carry the body on, end it, or retry the child."""
     body = place.body
     assert body is not None
     task = step.segments[body.segment].tasks[0]
     where = f"step {step.name!r}, {task.label}"
+    handed = _handed(draft, body.prior)
     try:
         scope = body_scope(draft, step, index=index, item=item_of(draft, place, index), prior=body.prior)
         verdict = policy.judge(task, outcome, scope, attempt=body.attempt, where=where)
-        named = {name: value for name, value in verdict.sets.items() if policy.target_of(name)[0] == "ctx"}
-        _write_rendered(draft, step.name, named)
-        if task.set:
-            scope = scope.extended(locals={"output": results.output_raw_view(outcome)})
-            leave.write_variables(draft, task.set, scope, step=step.name, where=f"{where}.set")
+        _write(draft, step, verdict.sets, handed)
+        if task.set and verdict.do in ("continue", "jump", "break"):
+            view = results.output_raw_view(outcome)
+            scope = scope.extended(locals={"output": view, "result": view}, iteration=handed.iteration)
+            _write(draft, step, leave.render_variables(task.set, scope, where=f"{where}.set"), handed, local=True)
         following = _segment_after(step, body, verdict)
     except TemplateFailed as exc:
         outcome = Outcome(status="error", error=enter.template_error(exc))
         verdict, following = Verdict(do="fail", to="", delay_s=0.0, sets={}), 0
     if verdict.do == "retry":
-        _retry(draft, step, body, verdict=verdict, index=index)
+        _retry(draft, step, body, verdict=verdict, index=index, handed=handed)
     elif verdict.do == "fail":
         fallback = {
             "code": "FAILED_BY_RULE",
@@ -213,18 +262,34 @@ def end_task(draft: Draft, step: Step, *, place: Place, outcome: Outcome, ref: R
             "message": f"{where}: a rule said fail",
             "retryable": False,
         }
-        _end_body(draft, step, index=index, ref=None, error=outcome.error or fallback)
+        end_body(draft, step, index=index, ref=None, error=outcome.error or fallback)
     else:
-        _carry_on(draft, step, place, following=following, data=results.plain(outcome.data), ref=ref, index=index)
+        handed.labelled[task.label] = results.plain(outcome.data)
+        _carry_on(draft, step, place, following=following, handed=handed, ref=ref, index=index)
 
 
-def _write_rendered(draft: Draft, step: str, sets: dict[str, Any]) -> None:
-    if sets:
-        values = {policy.target_of(name)[1]: draft.value(value, label=f"{name}") for name, value in sets.items()}
-        draft.emit("ctx.updated", step=step, context={"set": msgspec.to_builtins(values)})
+def _handed(draft: Draft, prior: Ref | None) -> results.Carried:
+    """Return what the segments before hand on, for changing."""
+    return results.carried_in(draft.load(prior, None)) if prior is not None else results.Carried({}, {}, {})
 
 
-def _retry(draft: Draft, step: Step, body: Activity, *, verdict: Verdict, index: int) -> None:
+def _write(draft: Draft, step: Step, sets: dict[str, Any], handed: results.Carried, *, local: bool = False) -> None:
+    """Write what was set: variables of the execution at once, what only this body sees into what it hands on."""
+    variables: dict[str, Any] = {}
+    for name, value in sets.items():
+        kind, bare = policy.target_of(name)
+        if kind == "iter":
+            handed.iteration[bare] = value
+        elif local and "." not in name and step.is_pipeline:
+            handed.names[bare] = value
+        else:
+            variables[name] = value
+    leave.write_rendered(draft, variables, step=step.name)
+
+
+def _retry(draft: Draft, step: Step, body: Activity, *, verdict: Verdict, index: int, handed: results.Carried) -> None:
+    changed = handed != _handed(draft, body.prior)
+    prior = draft.payload(handed.payload(), label=step.name, shape="pipeline") if changed else None
     timer_id = hashed_id(draft.cause.event_id, step.name, index, body.attempt)
     draft.emit(
         "task.ended",
@@ -232,31 +297,31 @@ def _retry(draft: Draft, step: Step, body: Activity, *, verdict: Verdict, index:
         status="RETRYING",
         iter_index=index,
         context={"timer_id": timer_id, "attempt": body.attempt + 1},
+        reference=None if prior is None else reference_of(prior),
     )
     draft.decision.timers.append(Timer(timer_id=timer_id, due_s=verdict.delay_s, kind=f"retry:{step.name}:{index}"))
 
 
 def _carry_on(
-    draft: Draft, step: Step, place: Place, *, following: int, data: Any, ref: Ref | None, index: int
+    draft: Draft, step: Step, place: Place, *, following: int, handed: results.Carried, ref: Ref | None, index: int
 ) -> None:
     body = place.body
     assert body is not None
-    task = step.segments[body.segment].tasks[0]
     loop = place.entry.loop
     epoch = loop.epoch if loop else 0
     last = following >= len(step.segments)
     if last and not step.is_pipeline:
         if loop is not None or ref is None:
             # The items of a loop are found by epoch and index, in this execution.
+            data = handed.labelled[step.name]
             ref = draft.payload(data, label=step.name, loop_epoch=epoch, iter_index=index)
-        _end_body(draft, step, index=index, ref=ref, error=None)
+        end_body(draft, step, index=index, ref=ref, error=None)
         return
-    labelled = dict(draft.load(body.prior, None)) if body.prior is not None else {}
-    labelled[task.label] = data
     at: dict[str, Any] = {"loop_epoch": epoch, "iter_index": index} if last else {}
-    made = draft.payload(labelled, label=step.name, shape="pipeline", **at)
+    payload = handed.labelled if last else handed.payload()
+    made = draft.payload(payload, label=step.name, shape="pipeline", **at)
     if last:
-        _end_body(draft, step, index=index, ref=made, error=None)
+        end_body(draft, step, index=index, ref=made, error=None)
     else:
         enter.begin_segment(draft, step, following, index=index, item=item_of(draft, place, index), prior=made)
 
@@ -273,7 +338,8 @@ def _segment_after(step: Step, body: Activity, verdict: Verdict) -> int:
     raise TemplateFailed(f"jump: expected one of {expected}; found {verdict.to!r}", where=f"step {step.name!r}")
 
 
-def _end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: dict[str, Any] | None) -> None:
+def end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: dict[str, Any] | None) -> None:
+    """End the body of a step or of a loop's item, with its result or its error, and go on from there."""
     draft.emit(
         "task.ended",
         step=step.name,
@@ -321,5 +387,6 @@ def body_scope(draft: Draft, step: Step, *, index: int, item: Item | None, prior
             "_first": index == 0,
             "_last": index == size - 1,
         }
-    locals_: dict[str, Any] = dict(draft.load(prior, None)) if prior is not None else {}
-    return draft.scope(locals=locals_, iteration=iteration)
+    handed = _handed(draft, prior)
+    labels = {label: results.output_raw_view(Outcome(data=data)) for label, data in handed.labelled.items()}
+    return draft.scope(locals={**labels, **handed.names}, iteration={**iteration, **handed.iteration})

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_common.core import results as results_of
 from noetl_common.core.commands import Command, CommandContext
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import fold
@@ -14,6 +15,7 @@ from noetl_common.core.scope import Load, Scope, system_names
 from noetl_common.core.shard import ORD_MAX, hashed_id
 from noetl_common.core.state import ExecutionState
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Ref, Tier, Value
+from noetl_common.core.values import fits_inline as fits_inline
 
 ERROR_TEXT_MAX = 1_000  # characters
 CONSEQUENCES_MAX = 8_000  # of one input: past them a decision stops and asks to be woken; ids have room for 32,767
@@ -43,6 +45,7 @@ class World(msgspec.Struct, kw_only=True):
     playbooks: Mapping[str, CatalogEntry | None]  # None: looked up, not registered
     fresh_ids: Iterator[int]  # execution ids nobody has used
     tier: Tier = "disk"  # where a payload over 8 KiB goes
+    env: Mapping[str, str] = {}  # what workload templates may read of the environment
 
 
 class Payload(msgspec.Struct, kw_only=True):
@@ -203,7 +206,7 @@ class Draft:
             workload=state.workload,
             ctx=state.ctx,
             results={**state.results, **results} if results else state.results,
-            system=system_of(state),
+            system=system_of(state, last=results_of.view(state.last_result, self.load) if state.last_result else None),
             iteration=iteration or {},
             locals=locals or {},
         )
@@ -213,17 +216,12 @@ class Draft:
         return self.playbook.steps[name]
 
 
-def fits_inline(body: bytes, bytes_max: int) -> bool:
-    """Return True when JSON text may stand in a jsonb column: small, and without the NUL that jsonb refuses."""
-    return len(body) <= bytes_max and b"\\u0000" not in body
-
-
 def bounded_error(error: dict[str, Any]) -> dict[str, Any]:
     """Return `error` with its texts cut, so that an envelope that carries it fits the log."""
     return {name: value[:ERROR_TEXT_MAX] if isinstance(value, str) else value for name, value in error.items()}
 
 
-def system_of(state: ExecutionState) -> dict[str, Any]:
+def system_of(state: ExecutionState, *, last: Any = None) -> dict[str, Any]:
     """Return the names every template of an execution sees, whatever the author calls his own."""
     return system_names(
         execution_id=state.execution_id,
@@ -231,4 +229,5 @@ def system_of(state: ExecutionState) -> dict[str, Any]:
         path=state.path,
         version=state.version,
         parent_execution_id=state.parent_execution_id,
+        last=last,
     )

@@ -21,9 +21,22 @@ STEP_VISITS_MAX = 100_000
 
 
 def enter(draft: Draft, name: str) -> None:
-    """Dispatch a step whose turn has come. A step that cannot begin fails at once, with the reason."""
-    draft.emit("step.enter", step=name, status="STARTED")
+    """Dispatch a step whose turn has come. A step that cannot begin fails at once, with the reason.
+
+    One that its admission rules deny is skipped: its branch ends here.
+    """
     step = draft.step(name)
+    error: dict[str, Any] | None = None
+    try:
+        if not _admits(draft, step):
+            draft.emit("step.skipped", step=name, status="SKIPPED", context={"reason": "spec.policy.admit"})
+            return
+    except TemplateFailed as exc:
+        error = template_error(exc)
+    draft.emit("step.enter", step=name, status="STARTED")
+    if error is not None:
+        leave.leave_failed(draft, step, error=error)
+        return
     visits = draft.state.visits[name]
     if visits > STEP_VISITS_MAX:
         message = f"step {name!r}: expected at most {STEP_VISITS_MAX} visits, found a cycle that goes on"
@@ -39,6 +52,16 @@ def enter(draft: Draft, name: str) -> None:
         leave.leave_failed(draft, step, error=template_error(exc))
 
 
+def _admits(draft: Draft, step: Step) -> bool:
+    where = f"step {step.name!r}, spec.policy.admit"
+    for number, rule in enumerate(step.admit, 1):
+        if templates.holds(rule.when, draft.scope(), where=f"{where}, rule {number}.when"):
+            if not rule.allow and draft.playbook.no_next_is_error:
+                raise TemplateFailed("not admitted, and the playbook says that is an error", where=where)
+            return rule.allow
+    return True
+
+
 def template_error(exc: TemplateFailed) -> dict[str, Any]:
     """Return the error of an expression that could not be evaluated."""
     return {"code": exc.code, "kind": "template", "message": str(exc), "retryable": False, **exc.details()}
@@ -47,14 +70,16 @@ def template_error(exc: TemplateFailed) -> dict[str, Any]:
 def _begin_loop(draft: Draft, step: Step, loop: Loop) -> None:
     scope = draft.scope()
     where = f"step {step.name!r}, loop"
-    items = collection_of(templates.render(loop.source, scope, where=f"{where}.in"), where=f"{where}.in")
+    rendered = templates.render(loop.source, scope, where=f"{where}.in")
+    items = collection_of(rendered, where=f"{where}.in", expression=str(loop.source))
     size = items if isinstance(items, int) else len(items)
     if size > LOOP_ITEMS_MAX:
-        raise TemplateFailed(f"expected at most {LOOP_ITEMS_MAX} items, found {size}", where=f"{where}.in")
+        message = f"expected at most {LOOP_ITEMS_MAX} items, found {size}"
+        raise TemplateFailed(message, expression=str(loop.source), where=f"{where}.in")
     in_flight_max = 1
     if loop.mode == "parallel":
         rendered = templates.render(loop.max_in_flight, scope, where=f"{where}.spec.max_in_flight")
-        in_flight_max = in_flight_of(rendered, where=f"{where}.spec.max_in_flight")
+        in_flight_max = in_flight_of(rendered, where=f"{where}.spec.max_in_flight", expression=str(loop.max_in_flight))
     cause = draft.state.active[step.name].cause
     context: dict[str, Any] = {"size": size, "max_in_flight": in_flight_max, "mode": loop.mode}
     if not isinstance(items, int):
@@ -67,7 +92,7 @@ def _begin_loop(draft: Draft, step: Step, loop: Loop) -> None:
     continue_loop(draft, step)
 
 
-def collection_of(value: Any, *, where: str) -> list[Any] | int:
+def collection_of(value: Any, *, where: str, expression: str = "") -> list[Any] | int:
     """Return what a loop goes over: a list, or n for range(n).
 
     Shapes: a list is itself; an object becomes [{key, value}]; a string is a JSON array, or is cut at commas and
@@ -78,8 +103,8 @@ def collection_of(value: Any, *, where: str) -> list[Any] | int:
         pass
     elif isinstance(value, list | tuple):
         return list(value)
-    elif isinstance(value, int) and value >= 0:
-        return value
+    elif isinstance(value, int | float) and value >= 0 and value == int(min(value, LOOP_ITEMS_MAX + 1)):
+        return int(value)
     elif isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
     elif isinstance(value, str):
@@ -91,10 +116,11 @@ def collection_of(value: Any, *, where: str) -> list[Any] | int:
             return parsed
         return [part.strip() for part in value.replace("\n", ",").split(",") if part.strip()]
     found = "null" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
-    raise TemplateFailed(f"expected an iterable (list, object, text or whole number), found {found}", where=where)
+    message = f"expected an iterable (list, object, text or whole number), found {found}"
+    raise TemplateFailed(message, expression=expression, where=where)
 
 
-def in_flight_of(value: Any, *, where: str) -> int:
+def in_flight_of(value: Any, *, where: str, expression: str = "") -> int:
     """Return how many items may run at a time. Errors: TemplateFailed unless 1..10,000."""
     if value is None or value == "":
         return IN_FLIGHT_DEFAULT
@@ -103,7 +129,8 @@ def in_flight_of(value: Any, *, where: str) -> int:
     except (TypeError, ValueError):
         number = 0
     if not 1 <= number <= IN_FLIGHT_MAX:
-        raise TemplateFailed(f"expected a whole number from 1 to {IN_FLIGHT_MAX}, found {value!r}", where=where)
+        message = f"expected a whole number from 1 to {IN_FLIGHT_MAX}, found {value!r}"
+        raise TemplateFailed(message, expression=expression, where=where)
     return number
 
 
@@ -234,6 +261,7 @@ def add_context(draft: Draft, step: Step, number: int, *, total: int) -> int:
         total=total,
         keychain=draft.playbook.keychain,
         parent_execution_id=state.parent_execution_id,
+        last=state.last_result if names is None or "result" in names else None,
     )
     context_id = hashed_id(encode(context))
     draft.decision.contexts[context_id] = context

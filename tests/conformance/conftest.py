@@ -1,0 +1,34 @@
+"""Fixtures: one running stack for all conformance tests of a worker, and an HTTP API for playbooks to call."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from noetl_cli.embedded.stack import Plan, throwaway_stack
+from tests.conformance.stub_api import StubApi, stub_api
+
+ALIASES = ("pg_local", "pg_k8s", "pg_noetl_k8s", "pg_auth", "pg_test", "test_postgres")
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a running stack that knows the Postgres credentials ALIASES."""
+    with throwaway_stack(tmp_path_factory.mktemp("conformance"), Plan(owner="test")) as stack:
+        running = stack.running
+        assert running is not None
+        url = httpx.URL(running.database_url.replace("postgresql://", "http://"))
+        user, _, password = url.userinfo.decode().partition(":")
+        data = {"db_host": url.host, "db_port": url.port, "db_user": user, "db_password": password}
+        with httpx.Client(base_url=running.api_url, timeout=30) as client:
+            for alias in ALIASES:
+                body = {"name": alias, "type": "postgres", "data": {**data, "db_name": url.path.strip("/")}}
+                assert client.post("/api/credentials", json=body).status_code == 200
+            yield client
+
+
+@pytest.fixture(scope="session")
+def stub() -> Iterator[StubApi]:
+    """The HTTP API that playbooks call; tests that count requests or failures reset it first."""
+    with stub_api() as served:
+        yield served
