@@ -50,6 +50,7 @@ def _answering(api: Api, endpoint: Endpoint) -> Answering:
     async def answered(request: Request) -> Response:
         began_s = time.monotonic()
         try:
+            api.guard.check_origin(request.headers)
             api.guard.check(request.headers.get("authorization", ""), endpoint.scopes)
             response = await endpoint.handler(api, request)
         except ClientDisconnect:

@@ -4,6 +4,7 @@ import hashlib
 import ipaddress
 from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,9 +15,14 @@ TOKEN_CHARACTERS_MIN = 16
 
 
 class Guard:
-    """Decides whether a request's token carries a scope that its endpoint asks for."""
+    """Decides whether a request's token carries a scope that its endpoint asks for.
 
-    def __init__(self, tokens: Mapping[str, list[Permission]] | None) -> None:
+    `local_only`: without tokens, on a loopback address. Any web page that is open on this machine could reach it then,
+    so what a browser sends for another site is refused.
+    """
+
+    def __init__(self, tokens: Mapping[str, list[Permission]] | None, *, local_only: bool = False) -> None:
+        self._local_only = local_only
         # By digest: comparing secrets byte by byte would tell how much of one was right.
         self._permissions = None if tokens is None else {_digest(token): frozenset(of) for token, of in tokens.items()}
 
@@ -34,6 +40,20 @@ class Guard:
         if "admin" not in granted and not granted.intersection(wanted):
             raise Unauthorized(f"the token lacks the scope: expected {' or '.join(wanted)}", status=403)
 
+    def check_origin(self, headers: Mapping[str, str]) -> None:
+        """Return unless a browser asks for the sake of another site, by its Origin or a name bound to this address.
+
+        Errors: Unauthorized, 403.
+        """
+        if not self._local_only:
+            return
+        for name, given in (("Host", f"//{headers.get('host', '')}"), ("Origin", headers.get("origin", "//"))):
+            if given != "//" and not is_loopback(_host_in(given)):
+                found = given.removeprefix("//")[:100]
+                raise Unauthorized(
+                    f"{name}: expected this machine while NOETL_AUTH is none, found {found!r}", status=403
+                )
+
 
 def guard_of(*, auth: str, tokens: str, host: str, insecure_bind: bool) -> Guard:
     """Return the guard that the settings ask for.
@@ -48,7 +68,7 @@ def guard_of(*, auth: str, tokens: str, host: str, insecure_bind: bool) -> Guard
             f"NOETL_HOST: expected a loopback address while NOETL_AUTH is none, found {host!r};"
             " set NOETL_AUTH=token, or NOETL_INSECURE_BIND=true where something else guards the network"
         )
-    return Guard(None)
+    return Guard(None, local_only=not insecure_bind)
 
 
 def is_loopback(host: str) -> bool:
@@ -59,6 +79,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _host_in(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _parsed(text: str) -> dict[str, list[Permission]]:

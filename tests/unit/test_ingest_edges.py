@@ -22,6 +22,24 @@ def test_without_tokens_only_a_loopback_address_is_served() -> None:
     assert not is_loopback("example.com")
 
 
+def test_without_tokens_what_a_browser_sends_for_another_site_is_refused() -> None:
+    guard = guard_of(auth="none", tokens="", host="127.0.0.1", insecure_bind=False)
+    for host in ("127.0.0.1:8082", "localhost:8082", "[::1]:8082", ""):
+        guard.check_origin({"host": host})
+        guard.check_origin({"host": host, "origin": "http://localhost:3000"})
+    for headers in (
+        {"host": "127.0.0.1:8082", "origin": "https://evil.example"},
+        {"host": "127.0.0.1:8082", "origin": "null"},
+        {"host": "rebound.example:8082"},
+        {"host": "[bad"},
+    ):
+        with pytest.raises(Unauthorized) as refused:
+            guard.check_origin(headers)
+        assert refused.value.status == 403
+    guard_of(auth="token", tokens=TOKENS, host="0.0.0.0", insecure_bind=False).check_origin({"host": "noetl.example"})
+    guard_of(auth="none", tokens="", host="0.0.0.0", insecure_bind=True).check_origin({"host": "ingest:8082"})
+
+
 @pytest.mark.parametrize("tokens", ["", "[]", "{}", '{"short": ["read"]}', '{"a-token-of-some-length": ["root"]}'])
 def test_malformed_tokens_stop_the_start_without_being_shown(tokens: str) -> None:
     with pytest.raises(ConfigError) as caught:
