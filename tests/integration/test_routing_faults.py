@@ -136,3 +136,11 @@ async def test_an_owner_that_stood_still_in_its_transaction_goes_on_when_it_wake
 def cancel_of(execution_id: int) -> Event:
     envelope = Envelope(status="REQUESTED", context={"reason": "test"})
     return Event(execution_id=execution_id, event_type="cancel.requested", result=envelope)
+
+
+@pytest.mark.parametrize("number", [1.7976931348623157e308, 1e300, -1e-300])
+async def test_numbers_that_jsonb_writes_out_go_by_reference(pool: Pool, bench: Bench, number: float):
+    """Few characters as JSON, kilobytes as jsonb, which writes a number with an exponent out."""
+    execution_id = await bench.run("tests/loop", items=[[number] * 60, [number]])
+    found = await kinds(pool, execution_id)
+    assert found[-1] == "playbook.completed" and found.count("command.completed") == 3

@@ -4,12 +4,14 @@ A payload never rides in an event. What is small and needed to route (<= 512 byt
 as ``{"v": ...}``; everything else is a ``Ref`` to a row of ``noetl.result_ref``.
 """
 
+import re
 from typing import Any, Literal
 
 import msgspec
 
 Tier = Literal["db", "disk", "pvc", "minio", "s3", "gcs", "kv"]
 Shape = Literal["plain", "pipeline", "loop"]
+EXPONENT = re.compile(rb"\d[eE][+-]?\d\d")  # of two digits or more; also found in texts, which then go by reference
 INLINE_VALUE_BYTES_MAX = 512  # a variable that stands in an event or in the state
 NULL_REF_ID = 0  # the result is null: there is no payload to read
 PAYLOAD_INLINE_BYTES_MAX = 8192  # a payload that stands in its row of noetl.result_ref
@@ -49,8 +51,11 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def fits_inline(body: bytes, bytes_max: int) -> bool:
-    """Return True when JSON text may stand in a jsonb column: small, and without the NUL that jsonb refuses."""
-    return len(body) <= bytes_max and b"\\u0000" not in body
+    """Return True when JSON text may stand in a jsonb column: small, and without the NUL that jsonb refuses.
+
+    Small there as well: jsonb writes a number with an exponent out, 1e300 with all of its 300 zeros.
+    """
+    return len(body) <= bytes_max and b"\\u0000" not in body and EXPONENT.search(body) is None
 
 
 def printable(value: Any) -> Any:
