@@ -1,5 +1,6 @@
 """The `noetl` command: the verbs, and what their errors mean for the exit code."""
 
+import os
 import sys
 
 import typer
@@ -20,7 +21,15 @@ from noetl_cli.verbs import (
     validate,
     version,
 )
-from noetl_common.errors import ConfigError, DependencyMissing, Invalid, NoetlError, PlaybookError, Unavailable
+from noetl_common.errors import (
+    ConfigError,
+    DependencyMissing,
+    Invalid,
+    NoetlError,
+    PlaybookError,
+    Unauthorized,
+    Unavailable,
+)
 
 EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_DEPENDENCY, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -68,6 +77,10 @@ def explain(error: NoetlError) -> None:
     if isinstance(error, PlaybookError):
         for problem in error.problems:
             say_problem(problem)
+        return
+    if isinstance(error, Unauthorized):
+        token = "was refused" if os.environ.get("NOETL_API_TOKEN") else "is not set"
+        say(f"error: {error}; NOETL_API_TOKEN {token}")
         return
     pointer = f" (at {error.pointer})" if isinstance(error, Invalid) and error.pointer else ""
     say(f"error: {error}{pointer}")

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,11 +26,17 @@ def print_json(value: Any) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: Collection[str] = (), empty: str = ""
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    empty: str = "",
 ) -> None:
     """Print rows by these keys; numbers, and the columns named in `right`, to the right; without rows say `empty`.
 
-    At a terminal a cell that does not fit is cut; elsewhere the table is as wide as its cells.
+    At a terminal a cell that does not fit is cut, in the columns named in `whole` last; elsewhere the table is as wide
+    as its cells.
     """
     if empty and not rows:
         say(empty)
@@ -42,7 +48,8 @@ def print_table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         is_number = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if is_number or column in right else "left")
+        justify: Literal["left", "right"] = "right" if is_number or column in right else "left"
+        table.add_column(column.replace("_", " "), justify=justify, no_wrap=column in whole)
     for row in rows:
         cells = ((cell(row.get(column)), style_of(row.get(column))) for column in columns)
         table.add_row(*(Text(text, style=style, no_wrap=True, overflow="ellipsis") for text, style in cells))

@@ -52,7 +52,7 @@ def follow(api: Api, execution_id: str, *, tend: Tend) -> RunView:
                 return watch(api, execution_id, display=display, tend=tend)
         except KeyboardInterrupt:
             if not wants_cancel(execution_id):
-                say(f"execution {execution_id} is not cancelled: it goes on as long as a stack runs")
+                say(f"execution {execution_id} goes on while a stack runs")
                 sys.exit(EXIT_INTERRUPTED)
             say("cancelling")
             with suppress(Conflict):  # it has ended meanwhile, which the next look shows

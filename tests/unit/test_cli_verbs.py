@@ -22,6 +22,7 @@ from noetl_common.errors import (
     NoetlError,
     NotFound,
     PlaybookError,
+    Unauthorized,
     Unavailable,
 )
 
@@ -198,3 +199,16 @@ def test_a_wrong_document_keeps_the_others_from_being_registered(tmp_path: Path)
     (tmp_path / "wrong.yaml").write_text("workflow: [", encoding="utf-8")
     result = CliRunner().invoke(main.app, ["register", str(tmp_path / "wrong.yaml"), "--server", "http://127.0.0.1:1"])
     assert isinstance(result.exception, PlaybookError)
+
+
+def test_a_refused_request_says_whether_a_token_was_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NOETL_API_TOKEN", raising=False)
+    main.explain(Unauthorized("expected a token"))
+    monkeypatch.setenv("NOETL_API_TOKEN", "wrong")
+    main.explain(Unauthorized("expected a token"))
+    assert capsys.readouterr().err.splitlines() == [
+        "error: expected a token; NOETL_API_TOKEN is not set",
+        "error: expected a token; NOETL_API_TOKEN was refused",
+    ]

@@ -27,7 +27,7 @@ def events(
     if output is Format.JSON:
         print_json(found)
     else:
-        print_table(COLUMNS, [row_of(event) for event in found], right=("item",), empty="no events")
+        print_table(COLUMNS, [row_of(event) for event in found], right=("item",), whole=COLUMNS[:-1], empty="no events")
 
 
 def row_of(event: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ def list_runs(
     if output is Format.JSON:
         print_json(runs)
     else:
-        print_table(COLUMNS, [row_of(run) for run in runs], right=("duration", "progress"), empty="no runs")
+        rows = [row_of(run) for run in runs]
+        print_table(COLUMNS, rows, right=("duration", "progress"), whole=("execution", "status"), empty="no runs")
 
 
 def row_of(run: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,9 @@ def trace(
         print_json(answer)
     else:
         rows = [row_of(result) for result in answer["chain"]]
-        print_table(COLUMNS, rows, right=("size",), empty=f"step {step!r} has no result in this run")
+        print_table(
+            COLUMNS, rows, right=("size",), whole=("step", "result"), empty=f"step {step!r} has no result in this run"
+        )
 
 
 def row_of(result: dict[str, Any]) -> dict[str, Any]:
