@@ -51,6 +51,8 @@ def _body(source: random.Random, children: list[str]) -> str:
     call = f"kind: playbook, path: {source.choice([*children, 'nowhere'])}"
     if source.random() < 0.1:
         call += ", async: true"
+    if source.random() < 0.2:
+        call += ", timeout: 5"
     if source.random() < 0.5:
         return f"  tool: {{{call}{rules}}}\n"
     rules = source.choice([rules, f", {RETURNS}"])

@@ -99,8 +99,8 @@ def is_poison(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return True when Postgres will never take these rows: poison, or any constraint that they break."""
-    return is_poison(error) or isinstance(error, psycopg.IntegrityError)
+    """Return True when Postgres will never take these rows: poison, a constraint they break, text that is no UTF-8."""
+    return is_poison(error) or isinstance(error, psycopg.IntegrityError | UnicodeEncodeError)
 
 
 def lacks_partition(error: BaseException) -> bool:
