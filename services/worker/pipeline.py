@@ -15,7 +15,7 @@ from noetl_common.core.policy import Verdict, judge, target_of
 from noetl_common.core.results import Carried, output_raw_view
 from noetl_common.core.scope import NeedPayload, Scope
 from noetl_common.core.templates import render, render_text
-from noetl_common.errors import NoetlError, TemplateFailed
+from noetl_common.errors import Invalid, NoetlError, TemplateFailed
 from noetl_common.log import get_logger
 from services.worker.payloads import Payloads
 from services.worker.tools import UNRENDERED, Call, Credential, dispatch, failed
@@ -161,6 +161,10 @@ class Pipeline:
         config = _render_fields(task.config, inner, self._place(task, ""), programs=programs)
         timeouts_s = self._machine.timeouts_s
         default_s = timeouts_s.get(task.kind, timeouts_s.get("", 300.0))
+        timeout = config.get("timeout_seconds", config.get("timeout"))
+        if timeout not in (None, "") and not seconds_in(timeout, 0.0):
+            where = self._place(task, "timeout")
+            raise Invalid(f'{where}: expected seconds above 0 (30, "30s", "5m"), found {timeout!r}')
         return Call(
             kind=task.kind,
             label=task.label,
@@ -173,7 +177,7 @@ class Pipeline:
             globals=self._iteration,
             idempotency_key=self._work.idempotency_key,
             attempt=attempt,
-            timeout_s=seconds_in(config.get("timeout_seconds", config.get("timeout")), default_s),
+            timeout_s=seconds_in(timeout, default_s),
             processes=self._machine.processes,
         )
 

@@ -3,6 +3,7 @@
 import httpx
 
 from tests.conformance.running import completed, failed, play
+from tests.conformance.stub_api import StubApi
 
 
 def test_the_entry_step_is_the_one_named_then_start_then_the_first(api: httpx.Client):
@@ -323,3 +324,27 @@ def test_one_branch_failing_lets_the_other_end_and_starts_nothing(api: httpx.Cli
     )
     assert run.status["status"] == "FAILED"
     assert "after" not in run.entered() and "step.exit" in run.kinds("slow")
+
+
+def test_an_arc_that_cannot_be_evaluated_does_not_hide_why_the_tool_failed(api: httpx.Client):
+    run = failed(
+        api,
+        """
+        - step: start
+          tool: {kind: python, code: "raise ValueError('the tool broke')"}
+          next: {arcs: [{step: end, when: "{{ event.name == 'call.error' and output.data.x + 1 > 2 }}"}]}
+        - {step: end, tool: {kind: noop}}
+        """,
+    )
+    assert "the tool broke" in run.message and "output.data.x + 1" in run.message
+
+
+def test_a_timeout_may_have_a_unit_and_nonsense_is_named(api: httpx.Client, stub: StubApi):
+    steps = """
+        - step: start
+          tool: {kind: http, url: "{{ url }}", params: {delay_seconds: 1}, timeout: TIMEOUT}
+    """
+    workload = {"url": f"{stub.url}/api/v1/concurrency/probe"}
+    assert "0.2 s" in failed(api, steps.replace("TIMEOUT", "200ms"), workload=workload).message
+    wrong = failed(api, steps.replace("TIMEOUT", "soon"), workload=workload)
+    assert "timeout" in wrong.message and "'soon'" in wrong.message and "'start'" in wrong.message

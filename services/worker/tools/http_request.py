@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 import httpx
 import msgspec
 
+from noetl_common.core.duration import seconds_in
 from noetl_common.db import json_text
 from noetl_common.errors import Invalid
 from services.worker.tools import Call
@@ -170,12 +171,9 @@ def _first(fields: Mapping[str, Any], *names: str) -> str:
 
 def _timeout_s(call: Call) -> float:
     given = call.config.get("timeout", call.config.get("timeout_seconds"))
-    try:
-        timeout_s = TIMEOUT_DEFAULT_S if given in (None, "") else float(cast(str, given))
-    except (TypeError, ValueError):
-        raise Invalid(f"timeout: expected seconds, found {given!r}") from None
+    timeout_s = TIMEOUT_DEFAULT_S if given in (None, "") else seconds_in(given, 0.0)
     if not timeout_s > 0:
-        raise Invalid(f"timeout: expected more than 0 seconds, found {given!r}")
+        raise Invalid(f"timeout: expected seconds above 0, found {given!r}")
     return min(timeout_s, call.timeout_s)
 
 

@@ -9,12 +9,13 @@ The session's setting `noetl.idempotency_key` names the command, the same at eve
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from noetl_common.core.duration import seconds_in
 from noetl_common.core.outcome import Outcome
 from noetl_common.db import json_text
 from noetl_common.errors import Invalid, NoetlError, NotFound, TooLarge, Unavailable
@@ -198,12 +199,9 @@ def _timeout_s(call: Call) -> float:
     given = call.config.get("timeout", call.config.get("timeout_seconds"))
     if given in (None, ""):
         return call.timeout_s
-    try:
-        timeout_s = float(cast(str, given))
-    except (TypeError, ValueError):
-        raise Invalid(f"timeout: expected seconds, found {given!r}") from None
+    timeout_s = seconds_in(given, 0.0)
     if not timeout_s > 0:
-        raise Invalid(f"timeout: expected more than 0 seconds, found {given!r}")
+        raise Invalid(f"timeout: expected seconds above 0, found {given!r}")
     return min(timeout_s, call.timeout_s)
 
 

@@ -75,7 +75,9 @@ def _leave(draft: Draft, step: Step, *, ref: Ref | None, error: dict[str, Any] |
         if not chosen and step.arcs and not failed_body and draft.playbook.no_next_is_error:
             raise TemplateFailed("no arc matched and the playbook says that is an error", where=f"step {step.name!r}")
     except TemplateFailed as exc:
-        error, chosen = enter.template_error(exc), []
+        # What the tool said comes first: the template is wrong as well, but it is not why the step failed.
+        message = f"{error['message']}; {exc}" if error and error.get("message") else str(exc)
+        error, chosen = {**enter.template_error(exc), **(error or {}), "message": message}, []
     handled = error is not None and bool(chosen)
     context: dict[str, Any] = {}
     # An arc to a step that does not exist (the conventional `end`) ends its branch.
