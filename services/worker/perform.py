@@ -129,6 +129,7 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
         idempotency_key=str(command.command_id),
         iteration=iteration,
         handed=handed,
+        is_part=context.more or (item is not None and item.prior is not None),
     )
 
 
@@ -154,7 +155,7 @@ async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended
     labelled = context.is_pipeline or context.more or (command.item is not None and command.item.prior is not None)
     payload = ended.labelled if labelled else ended.last.data
     breaks = context.more and completed and ended.breaks
-    if context.more and completed and not breaks:
+    if completed and not breaks and (context.more or ended.to):
         payload = Carried(ended.labelled, ended.names, ended.iteration).payload()
     # A result of null is no payload: it needs no row, and routing names it without one.
     has_result = payload is not None and (completed or any(data is not None for data in ended.labelled.values()))
@@ -169,6 +170,8 @@ async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended
         told = {"ctx": values}
     if breaks:
         told = {**(told or {}), "breaks": True}
+    if ended.to:
+        told = {**(told or {}), "to": ended.to}
     status = "COMPLETED" if completed else "FAILED"
     prior = command.item.prior if command.item is not None else None
     envelope = Envelope(

@@ -53,12 +53,14 @@ class Work(msgspec.Struct, kw_only=True):
     idempotency_key: str = ""
     iteration: dict[str, Any] = {}
     handed: Carried = Carried({}, {}, {})
+    is_part: bool = False  # other segments of the same pipeline stand before or behind
 
 
 class Ended(msgspec.Struct, kw_only=True):
     """How a pipeline ended. `labelled` are the data of the tasks that ran, by label; `variables` go to `ctx`.
 
-    `names` and `iteration` are what its tasks set for later segments; `breaks` is True when no later one shall run.
+    `names` and `iteration` are what its tasks set for later segments; `breaks` is True when no later one shall run,
+    `to` the label of a task in another segment to go on with.
     """
 
     status: Literal["completed", "failed"]
@@ -68,6 +70,7 @@ class Ended(msgspec.Struct, kw_only=True):
     names: dict[str, Any] = {}
     iteration: dict[str, Any] = {}
     breaks: bool = False
+    to: str = ""
     error: dict[str, Any] | None = None
     task: str = ""
 
@@ -91,7 +94,7 @@ class Pipeline:
     async def run(self) -> Ended:
         """Return how the pipeline ended; every failure of a task, its templates or its rules is such an end."""
         tasks, index = self._work.tasks, 0
-        breaks = False
+        breaks, to = False, ""
         while index < len(tasks):
             task = tasks[index]
             if self._calls >= self._machine.calls_max:
@@ -118,6 +121,9 @@ class Pipeline:
                 continue
             if verdict.do == "jump":
                 target = self._target(index, verdict.to)
+                if target is None and self._work.is_part:
+                    to = verdict.to
+                    break
                 if target is None:
                     message = f"jump to {verdict.to!r}: expected one of {[each.label for each in tasks]} or previous"
                     return self._failed(task, failed("pipeline", message, code="JUMP_UNKNOWN"))
@@ -132,6 +138,7 @@ class Pipeline:
             names=self._names,
             iteration=self._iterated,
             breaks=breaks,
+            to=to,
         )
 
     async def _call(self, task: Task, attempt: int) -> Outcome:

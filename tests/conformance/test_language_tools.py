@@ -354,3 +354,27 @@ def test_a_run_that_is_cancelled_ends_so_and_its_child_too(api: httpx.Client):
             time.sleep(0.02)
         assert status == "CANCELLED"
     assert play(api, "[{step: start, tool: {kind: noop}}]").status["status"] == "COMPLETED"
+
+
+def test_a_task_may_jump_back_across_a_playbook(api: httpx.Client):
+    child(api)
+    run = completed(
+        api,
+        """
+        - step: start
+          tool:
+            - {name: a, kind: python, input: {p: "{{ iter.p | default(0) }}"}, code: "result = {'a': p + 1}"}
+            - {name: sub, kind: playbook, path: language/child, input: {n: "{{ a.a }}"}, return_step: start}
+            - name: c
+              kind: python
+              input: {v: "{{ sub.n }}"}
+              code: "result = {'c': v}"
+              spec:
+                policy:
+                  rules:
+                    - when: "{{ output.data.c < 3 }}"
+                      then: {do: jump, to: a, set: {iter.p: "{{ output.data.c }}"}}
+        """,
+    )
+    assert run.results("start")[-1]["c"] == {"c": 3}
+    assert run.kinds("start").count("child.started") == 3

@@ -134,7 +134,7 @@ def on_command_ended(state: ExecutionState, event: Event) -> None:
         state.ctx[name] = msgspec.convert(value, Value)
     succeeded = event.event_type == "command.completed"
     body = place.body
-    if body is not None and succeeded and body.more:
+    if body is not None and succeeded and (body.more or event.context.get("to")):
         body.command_id = 0
         body.prior = _ref_or_none(event.result.reference if event.result else None)
         return

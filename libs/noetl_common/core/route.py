@@ -59,14 +59,18 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
     body = place.body
     if place.entry.loop is not None and body is None:
         enter.continue_loop(draft, step)
-    elif body is not None and succeeded and body.more:
+    elif body is not None and succeeded and (body.more or event.context.get("to")):
         if draft.state.cancelling is not None:
             return  # a cancelled run begins nothing more
         if event.context.get("breaks"):
             children.end_body(draft, step, index=event.iter_index, ref=body.prior, error=None)
             return
         item = children.item_of(draft, place, event.iter_index)
-        enter.begin_segment(draft, step, body.segment + 1, index=event.iter_index, item=item, prior=body.prior)
+        following, error = children.segment_to(step, body, event.context.get("to"))
+        if error is not None:
+            children.end_body(draft, step, index=event.iter_index, ref=None, error=error)
+            return
+        enter.begin_segment(draft, step, following, index=event.iter_index, item=item, prior=body.prior)
     elif place.entry.loop is not None:
         enter.continue_loop(draft, step)
     else:

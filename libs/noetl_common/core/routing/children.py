@@ -338,6 +338,15 @@ def _segment_after(step: Step, body: Activity, verdict: Verdict) -> int:
     raise TemplateFailed(f"jump: expected one of {expected}; found {verdict.to!r}", where=f"step {step.name!r}")
 
 
+def segment_to(step: Step, body: Activity, label: str | None) -> tuple[int, dict[str, Any] | None]:
+    """Return the segment to go on with: the next one, or the one that a jump of a worker's task leads to."""
+    verdict = Verdict(do="jump", to=label) if label else Verdict(do="continue")
+    try:
+        return _segment_after(step, body, verdict), None
+    except TemplateFailed as exc:
+        return 0, enter.template_error(exc)
+
+
 def end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: dict[str, Any] | None) -> None:
     """End the body of a step or of a loop's item, with its result or its error, and go on from there."""
     draft.emit(
