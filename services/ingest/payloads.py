@@ -1,7 +1,6 @@
 """Payloads that routing has at hand: a cache with a byte limit, and the reader that fills it."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -49,12 +48,6 @@ class PayloadCache:
             value = msgspec.json.decode(body)
             self._whole[place] = (size, None, value)
         return value if key is None else value[key]
-
-    def forget(self, execution_ids: Iterable[int]) -> None:
-        """Drop the payloads of executions that have ended."""
-        ended = set(execution_ids)
-        for place in [place for place in self._whole if place[0] in ended]:
-            self._bytes -= self._whole.pop(place)[0]
 
     def _put(self, place: tuple[int, int], size: int, body: bytes | None, value: Any) -> None:
         if place in self._whole:

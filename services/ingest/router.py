@@ -271,8 +271,6 @@ class Router:
         ended = {d.state.execution_id for d in batch.decisions if d.state.is_terminal}
         for execution_id in ended:
             shard.states.pop(execution_id, None)
-        if ended:
-            self.payloads.forget(ended)
         while len(shard.states) > STATES_PER_SHARD_MAX:
             shard.states.popitem(last=False)
 
