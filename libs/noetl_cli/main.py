@@ -12,6 +12,7 @@ from noetl_cli.verbs import (
     doctor,
     down,
     events,
+    lint,
     list_runs,
     register,
     run,
@@ -52,6 +53,7 @@ app.command("trace")(trace.trace)
 app.command("cancel")(cancel.cancel)
 app.command("register")(register.register)
 app.command("validate")(validate.validate)
+app.command("lint")(lint.lint)
 app.add_typer(credential.app, name="credential")
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)

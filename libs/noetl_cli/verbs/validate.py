@@ -32,10 +32,11 @@ def validate(
 
 def findings_of(text: str) -> dict[str, Any]:
     """Return {valid, findings} of a document."""
-    from noetl_common.core.parse import parse  # here, because the template engine is slow to import
+    from noetl_common.core.lint import lint  # here, because the template engine is slow to import
+    from noetl_common.core.parse import parse
 
     try:
-        _playbook, warnings = parse(text)
+        playbook, warnings = parse(text)
     except PlaybookError as error:
         return {"valid": False, "findings": error.problems}
-    return {"valid": True, "findings": [msgspec.to_builtins(warning) for warning in warnings]}
+    return {"valid": True, "findings": [msgspec.to_builtins(each) for each in (*warnings, *lint(text, playbook))]}

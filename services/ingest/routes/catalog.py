@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noetl_common.core.lint import lint
 from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Finding
 from noetl_common.errors import Invalid, NotFound, TooLarge
@@ -53,7 +54,7 @@ async def register(api: Api, request: Request) -> Response:
         raise Invalid(f"expected {KIND}, found {asked.resource_type[:60]!r}", pointer="/resource_type")
     text = _text(asked.content)
     playbook, findings = parse(text)
-    warnings = [msgspec.to_builtins(finding) for finding in findings]
+    warnings = [msgspec.to_builtins(finding) for finding in (*findings, *lint(text, playbook))]
     path = playbook.path
     if not path:
         path = playbook.name
