@@ -190,6 +190,14 @@ class Engine:
         envelope = Envelope(status="REQUESTED", context={"reason": "test"})
         self._input(Event(execution_id=execution_id, event_type="cancel.requested", result=envelope))
 
+    def write_variables(self, execution_id: int, context: dict[str, Any]) -> None:
+        """Write variables from outside the run."""
+        self._input(
+            Event(
+                execution_id=execution_id, event_type="vars.set", result=Envelope(status="REQUESTED", context=context)
+            )
+        )
+
     def _cancel(self, execution_id: int) -> None:
         stopped = [command for command in self.commands if command.execution_id == execution_id]
         self.commands = [command for command in self.commands if command.execution_id != execution_id]

@@ -108,12 +108,14 @@ class Appender:
         works = [self._work_of(worker_id, report) for report in reports]
         return await self._submit(works)
 
-    async def append(self, events: Sequence[Event]) -> list[int]:
+    async def append(self, events: Sequence[Event], *, rows: Sequence[ResultRow] = ()) -> list[int]:
         """Append inputs that finish no command; return their ids, 0 = it stood there already or has no execution.
 
-        Errors: as `report`.
+        `rows`: results that the first of them names, written with it. Errors: as `report`.
         """
         works = [self._work(event, bytes_=len(encode(event))) for event in events]
+        if rows:
+            works[0].rows = list(rows)
         return [event_id for event_id, _outcome in await self._submit(works)]
 
     async def start(self, start: Start) -> int:

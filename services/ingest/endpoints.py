@@ -41,7 +41,7 @@ OPEN: tuple[Permission, ...] = ()
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One route. The table of all of them makes the application and its OpenAPI document."""
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     handler: Handler
     summary: str

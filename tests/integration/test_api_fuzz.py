@@ -188,6 +188,10 @@ VALID: dict[str, tuple[Any, ...]] = {
     "/api/credentials": (
         {"name": "c", "type": "t", "data": {"a": 1}, "meta": {"a": 1}, "tags": ["a"], "description": "d"},
     ),
+    "/api/vars/{execution_id}": (
+        {"variables": {"a": 1}, "var_type": "user_defined", "source_step": "s"},
+        {"var_name": "a", "var_value": 1},
+    ),
     "/api/results/read": ({"execution_id": 1, "refs": [1]},),
     "/api/executions/{execution_id}/cancel": ({"reason": "r", "cascade": True},),
     "/api/executions/{execution_id}/finalize": ({"status": "FAILED", "error": {"message": "m"}, "reason": "r"},),

@@ -323,3 +323,39 @@ def test_a_step_without_a_result_has_the_result_null():
     engine = Engine(playbook(steps), tool=lambda command, context, engine: None)
     state = engine.run("t")
     assert state.visits.get("end") == 1 and state.results["start"].ref_id == 0
+
+
+def test_variables_from_outside_are_folded_and_dispatch_nothing():
+    steps = (
+        "- step: start\n  tool: {kind: noop}\n  set: {ctx.gone: 1, ctx.kept: 2}\n  next: {arcs: [{step: middle}]}\n"
+        "- step: middle\n  tool: {kind: noop}\n"
+        "  next: {arcs: [{step: end, when: '{{ x == 7 and kept == 2 and gone is undefined }}'}]}\n"
+        "- step: end\n  tool: {kind: noop}\n"
+    )
+    engine = Engine(playbook(steps))
+    execution_id = engine.start("t")
+    engine.route_next()
+    engine.run_command(engine.commands.pop())
+    engine.route_next()
+    before = len(engine.log)
+    engine.write_variables(execution_id, {"unset": ["gone"], "set": {"x": {"v": 7}}})
+    engine.route_next()
+    assert [event.event_type for event in engine.log[before:]] == ["vars.set"]
+    engine.drive()
+    state = engine.states[execution_id]
+    assert state.status == "COMPLETED" and state.visits.get("end") == 1
+    assert msgspec.json.encode(engine.replayed(execution_id)) == msgspec.json.encode(state)
+
+
+def test_taking_all_variables_away_leaves_what_is_set_in_the_same_input():
+    steps = "- step: start\n  tool: {kind: noop}\n  set: {ctx.a: 1}\n  next: {arcs: [{step: end}]}\n" + (
+        "- step: end\n  tool: {kind: noop}\n"
+    )
+    engine = Engine(playbook(steps))
+    execution_id = engine.start("t")
+    engine.route_next()
+    engine.run_command(engine.commands.pop())
+    engine.route_next()
+    engine.write_variables(execution_id, {"clear": True, "set": {"b": {"v": 2}}})
+    engine.drive()
+    assert {name: value.v for name, value in engine.states[execution_id].ctx.items()} == {"b": 2}

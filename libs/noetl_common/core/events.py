@@ -16,6 +16,7 @@ EventType = Literal[
     "timer.fired",
     "cancel.requested",
     "finalize.requested",
+    "vars.set",
     # consequences: what routing drew from an input (ord 1..)
     "step.enter",
     "step.exit",

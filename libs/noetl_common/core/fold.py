@@ -200,6 +200,17 @@ def on_ctx_updated(state: ExecutionState, event: Event) -> None:
         state.ctx[name] = msgspec.convert(value, Value)
 
 
+def on_vars_set(state: ExecutionState, event: Event) -> None:
+    """Take variables away, then write others, from outside the run (docs/adr/0021-variables-are-inputs.md)."""
+    context = event.context
+    if context.get("clear"):
+        state.ctx.clear()
+    for name in context.get("unset", ()):
+        state.ctx.pop(name, None)
+    for name, value in context.get("set", {}).items():
+        state.ctx[name] = msgspec.convert(value, Value)
+
+
 def on_loop_done(state: ExecutionState, event: Event) -> None:
     """Change nothing: the step's exit, which follows, takes the token away."""
 
@@ -266,6 +277,7 @@ APPLIERS: dict[EventType | str, Callable[[ExecutionState, Event], None]] = {
     "timer.fired": on_timer_fired,
     "cancel.requested": on_cancel_requested,
     "finalize.requested": on_finalize_requested,
+    "vars.set": on_vars_set,
     "step.enter": on_step_enter,
     "step.exit": on_step_exit,
     "step.skipped": on_step_skipped,

@@ -155,6 +155,10 @@ def _on_finalize(draft: Draft, event: Event, place: Place | None) -> None:
         _finish(draft, "playbook.completed", error=None)
 
 
+def _on_vars_set(draft: Draft, event: Event, place: Place | None) -> None:
+    """Draw nothing: what is dispatched later reads the variables as they are then."""
+
+
 def _settle(draft: Draft) -> None:
     """Dispatch what is ready until nothing more is, then end the execution if nothing will happen any more."""
     while not draft.state.is_terminal:
@@ -233,4 +237,5 @@ ROUTERS: dict[str, Callable[[Draft, Event, Place | None], None]] = {
     "timer.fired": _on_timer_fired,
     "cancel.requested": _on_cancel,
     "finalize.requested": _on_finalize,
+    "vars.set": _on_vars_set,
 }

@@ -12,6 +12,7 @@ from services.ingest.routes import (
     executions,
     health,
     results,
+    variables,
     workers,
 )
 
@@ -26,5 +27,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *commands.ENDPOINTS,
     *workers.ENDPOINTS,
     *results.ENDPOINTS,
+    *variables.ENDPOINTS,
     *credentials.ENDPOINTS,
 )
