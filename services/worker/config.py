@@ -41,7 +41,8 @@ class Config(Common, frozen=True, kw_only=True):
         float, env("NOETL_PYTHON_TIMEOUT_SEC", unit="s", doc="Limit of a python tool call that names none.")
     ] = 300.0
     python_memory_bytes_max: Annotated[
-        int, env("NOETL_PYTHON_MEMORY_BYTES", unit="bytes", doc="Address space of one python interpreter.")
+        int,
+        env("NOETL_PYTHON_MEMORY_BYTES", unit="bytes", doc="Address space of one python interpreter or shell process."),
     ] = 1024 * 1024 * 1024
     python_processes: Annotated[int, env("NOETL_PYTHON_PROCESSES", doc="Warm python interpreters; 0: one a core.")] = 0
     store_tier: Annotated[Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")] = "disk"

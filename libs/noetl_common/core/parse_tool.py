@@ -8,12 +8,12 @@ from noetl_common.core.checks import Report, check_condition, is_word, kind_of, 
 from noetl_common.core.playbook import Rule, Task, Verb
 from noetl_common.core.yaml_source import Path
 
-RUNNABLE = frozenset(("python", "http", "postgres", "noop", "playbook"))
+RUNNABLE = frozenset(("python", "http", "postgres", "noop", "playbook", "shell", "script"))
 # Kinds that playbooks in use name. They register here; a step that needs one fails when it runs.
 KNOWN_ELSEWHERE = frozenset(
     (
-        *("shell", "duckdb", "ducklake", "snowflake", "nats", "container", "artifact", "transfer", "subscription"),
-        *("script", "agent", "gcs", "secrets", "mcp", "result_fetch", "snowflake_transfer", "iterator", "gateway"),
+        *("duckdb", "ducklake", "snowflake", "nats", "container", "artifact", "transfer", "subscription"),
+        *("agent", "gcs", "secrets", "mcp", "result_fetch", "snowflake_transfer", "iterator", "gateway"),
         *("provider", "rhai", "wasm", "playbooks"),
     )
 )
@@ -33,6 +33,8 @@ _KEYS = {
     "postgres": "command query script params schema host port user password database db_host db_port db_user "
     "db_password db_name",
     "noop": "message result",
+    "shell": "command cmd cmds shell cwd capture",
+    "script": "code script cwd",
     "playbook": "path payload return_step return_result result_step async catalog_id version task poll_interval "
     "parent_execution_id",
 }

@@ -41,11 +41,15 @@ class Call(msgspec.Struct, kw_only=True):
 
 Tool = Callable[[Call], Awaitable[Outcome]]
 
-KINDS = frozenset({"noop", "python", "http", "postgres"})
+KINDS = frozenset({"noop", "python", "http", "postgres", "shell", "script"})
 TOOLS: dict[str, Tool] = {}  # those called so far
 
 # Fields that hold a program: their texts, and any `code` in them, are rendered as text, never as a native value.
-UNRENDERED: dict[str, frozenset[str]] = {"python": frozenset({"code", "script"})}
+UNRENDERED: dict[str, frozenset[str]] = {
+    "python": frozenset({"code", "script"}),
+    "script": frozenset({"code", "script"}),
+    "shell": frozenset({"command", "cmd"}),
+}
 
 
 async def dispatch(call: Call) -> Outcome:

@@ -49,6 +49,7 @@ def _task(call: Call, code: str) -> dict[str, Any]:
         "step": call.step,
         "libs": call.config.get("libs"),
         "cwd": call.config.get("cwd"),
+        "argv": call.config.get("argv") or [],
         "env": {"NOETL_IDEMPOTENCY_KEY": call.idempotency_key, **environ},
     }
 

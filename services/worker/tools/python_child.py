@@ -112,6 +112,7 @@ def _run_code(task: dict[str, Any], codes: Codes, filename: str) -> tuple[bool, 
     module.__name__ = "noetl_task" if has_main else "__main__"
     sys.modules["__main__"] = sys.modules["noetl_task"] = module
     names = module.__dict__
+    sys.argv = [filename, *task.get("argv", ())]
     given = {
         "input_data": inputs,
         "args": inputs,
