@@ -192,6 +192,10 @@ VALID: dict[str, tuple[Any, ...]] = {
         {"variables": {"a": 1}, "var_type": "user_defined", "source_step": "s"},
         {"var_name": "a", "var_value": 1},
     ),
+    "/api/context/render": (
+        {"template": {"a": "{{ x }}"}, "execution_id": 1, "context": {"x": 1}},
+        {"template": "{{ x }}"},
+    ),
     "/api/results/read": ({"execution_id": 1, "refs": [1]},),
     "/api/executions/{execution_id}/cancel": ({"reason": "r", "cascade": True},),
     "/api/executions/{execution_id}/finalize": ({"status": "FAILED", "error": {"message": "m"}, "reason": "r"},),

@@ -11,6 +11,7 @@ from services.ingest.routes import (
     execution_events,
     executions,
     health,
+    replay,
     results,
     variables,
     workers,
@@ -28,5 +29,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *workers.ENDPOINTS,
     *results.ENDPOINTS,
     *variables.ENDPOINTS,
+    *replay.ENDPOINTS,
     *credentials.ENDPOINTS,
 )
