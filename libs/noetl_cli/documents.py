@@ -10,6 +10,7 @@ from noetl_common.errors import Invalid, PlaybookError
 
 if TYPE_CHECKING:
     from noetl_cli.api import Api
+    from noetl_common.core.playbook import Playbook
 
 
 def read_document(file: Path) -> str:
@@ -56,10 +57,15 @@ def register_document(api: "Api", text: str, *, source: Path) -> dict[str, Any]:
 
 def check_document(text: str, *, source: Path) -> None:
     """Refuse a playbook here, before anything is started for it. Errors: PlaybookError naming the file."""
+    checked(text, source=source)
+
+
+def checked(text: str, *, source: Path) -> "Playbook":
+    """Return the playbook in a text. Errors: PlaybookError naming the file."""
     from noetl_common.core.parse import parse  # here, because the template engine is slow to import
 
     try:
-        parse(text)
+        return parse(text)[0]
     except PlaybookError as error:
         raise PlaybookError([named(problem, source) for problem in error.problems]) from error
 

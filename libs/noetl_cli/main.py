@@ -12,6 +12,7 @@ from noetl_cli.verbs import (
     doctor,
     down,
     events,
+    graph,
     lint,
     list_runs,
     register,
@@ -54,6 +55,7 @@ app.command("cancel")(cancel.cancel)
 app.command("register")(register.register)
 app.command("validate")(validate.validate)
 app.command("lint")(lint.lint)
+app.command("graph")(graph.graph)
 app.add_typer(credential.app, name="credential")
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)

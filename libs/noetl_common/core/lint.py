@@ -12,7 +12,7 @@ from noetl_common.core.playbook import UNSUPPORTED, Finding, Playbook, Step, Tas
 from noetl_common.core.policy import target_of
 from noetl_common.core.reads import needed_names, texts_in
 from noetl_common.core.templates import SANDBOX, condition_source, is_template, mask_comments, names
-from noetl_common.core.yaml_source import Path, Source, read
+from noetl_common.core.yaml_source import PROBLEMS_MAX, Path, Source, read
 
 _ALWAYS = frozenset(
     (
@@ -115,7 +115,7 @@ class _Names:
         mentioned = names(text if path[-1] != "when" else condition_source(text))
         lines = {node.name: node.lineno for node in tree.find_all(nodes.Name)}
         for name in sorted(mentioned - known - guarded):
-            if (step, name) not in self._said:
+            if (step, name) not in self._said and len(self._report.findings) < PROBLEMS_MAX:
                 self._said.add((step, name))
                 message, hint = self._unknown(name, known)
                 self._report.warn_in(path, lines.get(name, 1), message, hint=hint)

@@ -1,0 +1,1 @@
+"""A playbook as a graph: its steps and arcs as Mermaid or Graphviz text, or drawn."""
