@@ -12,7 +12,7 @@ import typer
 from noetl_cli.documents import check_document, read_document, register_document
 from noetl_cli.human import duration, size
 from noetl_cli.options import Output, Server
-from noetl_cli.output import Format, print_json, print_table, say
+from noetl_cli.output import Format, print_json, print_table, say, say_problem
 from noetl_cli.payload import payload_of
 from noetl_cli.run_view import COLUMNS, NUMBERS, RunView, StepView, error_text, rows_of
 from noetl_common.errors import Invalid
@@ -34,6 +34,7 @@ def run(
     ] = None,
     payload: Annotated[Path | None, typer.Option(help="A YAML or JSON mapping over the workload.")] = None,
     server: Server = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -47,6 +48,9 @@ def run(
     text = read_document(file) if file.is_file() else None
     if text is None and (file.suffix in (".yaml", ".yml") or file.is_dir()):
         raise Invalid(f"{target}: {'expected a file, found a folder' if file.is_dir() else 'no such file'}")
+    if dry_run:
+        _plan(target, text, given, output=output)
+        return
     signal.signal(signal.SIGTERM, _end_orderly)
     if text is not None:
         check_document(text, source=file)
@@ -66,6 +70,21 @@ def run(
     show(detail, view, output)
     if view.status != "COMPLETED":
         raise typer.Exit(1)
+
+
+def _plan(target: str, text: str | None, given: dict[str, Any], *, output: Format) -> None:
+    if text is None:
+        raise Invalid(f"{target}: --dry-run needs a playbook file")
+    from noetl_cli.plan import plain_plan, plan_of, show_plan
+
+    check_document(text, source=Path(target))
+    plan = plan_of(text, given)
+    if output is Format.JSON:
+        print_json(plain_plan(plan))
+        return
+    for warning in plan["warnings"]:
+        say_problem(warning, source=target)
+    show_plan(plan)
 
 
 def show(detail: dict[str, Any], view: RunView, output: Format) -> None:
