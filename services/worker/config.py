@@ -5,6 +5,7 @@ from typing import Annotated
 
 from noetl_common.config import Common, DatabaseUrl, env
 from noetl_common.core.values import Tier
+from services.worker.tools.duckdb_session import MemoryBytesMax
 from services.worker.tools.egress import HttpAllowHosts
 
 
@@ -44,6 +45,7 @@ class Config(Common, frozen=True, kw_only=True):
         int,
         env("NOETL_PYTHON_MEMORY_BYTES", unit="bytes", doc="Address space of one python interpreter or shell process."),
     ] = 1024 * 1024 * 1024
+    duckdb_memory_bytes_max: MemoryBytesMax = 512 * 1024 * 1024
     python_processes: Annotated[int, env("NOETL_PYTHON_PROCESSES", doc="Warm python interpreters; 0: one a core.")] = 0
     store_tier: Annotated[Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")] = "disk"
     store_dir: Annotated[

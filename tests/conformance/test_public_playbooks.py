@@ -127,6 +127,10 @@ def _canonical(run: Run) -> None:
     assert run.result("end")["context"] == {"fetch_completed": True, "transform_done": True}
 
 
+def _duckdb(run: Run) -> None:
+    assert [row["name"] for row in run.result("start")["rows"]] == ["Alice", "Charlie"]
+
+
 def _nothing(run: Run) -> None:
     return None
 
@@ -145,6 +149,7 @@ CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
     ("playbook_composition/user_profile_scorer", "COMPLETED", _scorer, 1),
     ("playbook_composition/playbook_composition", "COMPLETED", _composition, 1),
     ("postgres_test", "COMPLETED", _nothing, 1),
+    ("duckdb_test", "COMPLETED", _duckdb, 1),
     ("broken_sql", "FAILED", _broken, 1),
     ("iterator_save_test/iterator_save_test", "COMPLETED", _nothing, 1),
     ("root_scripts/test_implicit_end_routing", "COMPLETED", _nothing, 1),

@@ -244,7 +244,7 @@ def test_every_problem_of_a_document_is_told_at_once() -> None:
 def test_unknown_keys_and_unavailable_kinds_are_warnings() -> None:
     _, warnings = parsed(
         """
-        - {step: a, tol: 1, tool: {kind: duckdb}, next: {arcs: [{step: end, cond: x}]}}
+        - {step: a, tol: 1, tool: {kind: rhai}, next: {arcs: [{step: end, cond: x}]}}
         - {step: b}
         """
     )
@@ -252,7 +252,7 @@ def test_unknown_keys_and_unavailable_kinds_are_warnings() -> None:
     assert ("step 'a', tol", "did you mean 'tool'?") in told
     assert ("step 'a', next.arcs[0].cond", "did you mean 'when'?") in told
     messages = " | ".join(warning.message for warning in warnings)
-    assert "kind 'duckdb' is not available in this release; the step fails when it runs" in messages
+    assert "kind 'rhai' is not available in this release; the step fails when it runs" in messages
     assert "there is no step 'end'; the branch ends here" in messages
     assert "the step has no tool" in messages
 

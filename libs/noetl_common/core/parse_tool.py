@@ -8,11 +8,11 @@ from noetl_common.core.checks import Report, check_condition, is_word, kind_of, 
 from noetl_common.core.playbook import Rule, Task, Verb
 from noetl_common.core.yaml_source import Path
 
-RUNNABLE = frozenset(("python", "http", "postgres", "noop", "playbook", "shell", "script"))
+RUNNABLE = frozenset(("python", "http", "postgres", "noop", "playbook", "shell", "script", "duckdb", "ducklake"))
 # Kinds that playbooks in use name. They register here; a step that needs one fails when it runs.
 KNOWN_ELSEWHERE = frozenset(
     (
-        *("duckdb", "ducklake", "snowflake", "nats", "container", "artifact", "transfer", "subscription"),
+        *("snowflake", "nats", "container", "artifact", "transfer", "subscription"),
         *("agent", "gcs", "secrets", "mcp", "result_fetch", "snowflake_transfer", "iterator", "gateway"),
         *("provider", "rhai", "wasm", "playbooks"),
     )
@@ -35,6 +35,8 @@ _KEYS = {
     "noop": "message result",
     "shell": "command cmd cmds shell cwd capture",
     "script": "code script cwd",
+    "duckdb": "command commands query sql script params database db_path gcs_credential",
+    "ducklake": "command commands query sql script params catalog_connection catalog_name data_path",
     "playbook": "path payload return_step return_result result_step async catalog_id version task poll_interval "
     "parent_execution_id",
 }

@@ -41,7 +41,7 @@ class Call(msgspec.Struct, kw_only=True):
 
 Tool = Callable[[Call], Awaitable[Outcome]]
 
-KINDS = frozenset({"noop", "python", "http", "postgres", "shell", "script"})
+KINDS = frozenset({"noop", "python", "http", "postgres", "shell", "script", "duckdb", "ducklake"})
 TOOLS: dict[str, Tool] = {}  # those called so far
 
 # Fields that hold a program: their texts, and any `code` in them, are rendered as text, never as a native value.

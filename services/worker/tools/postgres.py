@@ -83,7 +83,7 @@ async def close() -> None:
 
 
 async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
-    script = await read_source(call) if call.config.get("script") else _script(call.config)
+    script = await read_source(call) if call.config.get("script") else script_of(call.config)
     _refuse_nul(script, "the SQL text")
     statements = split(script)
     if not statements:
@@ -102,7 +102,7 @@ async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
         else:
             async with conn.transaction():
                 results = await _execute(conn, script, statements, queries)
-    return _summary(results)
+    return summary_of(results)
 
 
 async def _execute(
@@ -131,7 +131,8 @@ async def _result(conn: Conn, text: str, values: list[Any]) -> dict[str, Any]:
         return {"status": "success", "rows": rows, "row_count": len(rows), "columns": columns}
 
 
-def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
+def summary_of(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a script's result: the last rows, or how many rows changed, and `command_<i>` of each statement."""
     with_rows = [result for result in results if result["columns"]]
     if with_rows:
         top = {name: with_rows[-1][name] for name in ("columns", "rows", "row_count")}
@@ -140,7 +141,11 @@ def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
     return {**top, **{f"command_{index}": result for index, result in enumerate(results)}}
 
 
-def _script(config: Mapping[str, Any]) -> str:
+def script_of(config: Mapping[str, Any]) -> str:
+    """Return the SQL of `command`, `query`, `sql` or `commands`, a text or a list.
+
+    Errors: Invalid.
+    """
     given = next((config[name] for name in COMMAND_FIELDS if config.get(name)), None)
     if given is None:
         raise Invalid("no SQL command provided: expected `command`, `query` or `script`")

@@ -1,0 +1,157 @@
+"""The duckdb tool: run a script of SQL statements in a database file, or in memory, and return what it brought.
+
+All statements of a script are one transaction, unless one of them begins or ends transactions itself or cannot stand in
+one (ATTACH, CHECKPOINT, ...): then each is committed at once.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl_common.core.outcome import Outcome
+from noetl_common.db import json_text
+from noetl_common.errors import DependencyMissing, Invalid, NoetlError, NotFound, Unavailable
+from services.worker.tools import Call, failed
+from services.worker.tools.duckdb_session import MEMORY, DuckdbFailed, Session, close_threads, open_session
+from services.worker.tools.postgres import script_of, summary_of
+from services.worker.tools.script_source import read_source
+from services.worker.tools.sql_statements import Binder, Parameter, Statement, split, tokens
+
+ALONE = frozenset(
+    (
+        *("BEGIN", "START", "COMMIT", "END", "ABORT", "ROLLBACK", "ATTACH", "DETACH", "CHECKPOINT", "FORCE"),
+        *("VACUUM", "INSTALL", "LOAD", "USE"),
+    )
+)
+
+
+class Script(msgspec.Struct, kw_only=True):
+    """What one call does: first `setup`, whose texts no error shows, then the statements with what is bound to them."""
+
+    database: str
+    text: str
+    statements: list[Statement]
+    queries: list[tuple[str, list[Any]]]
+    setup: list[tuple[str, str]] = []  # (SQL, what to say when it fails)
+    lock_name: str = ""
+
+
+async def run(call: Call) -> Outcome:
+    """Return {columns, rows, row_count} of the last statement that returned rows, else {affected_rows}.
+
+    There is also `command_<i>` for each statement, as the postgres tool has it. In SQL, `getvariable(
+    'noetl_idempotency_key')` names the command, the same at every run of it.
+    Errors: none is raised; error.kind is db_connection, db_constraint, db_deadlock, db_timeout, memory, sql or config.
+    """
+    return await outcome_of(call, lambda text: script_for(call, text))
+
+
+async def close() -> None:
+    """End the threads; the worker calls this when it stops."""
+    close_threads()
+
+
+async def outcome_of(call: Call, plan: Any) -> Outcome:
+    """Return the outcome of the script that `plan` makes of the call's SQL."""
+    kind = call.kind
+    try:
+        async with asyncio.timeout(call.timeout_s):
+            text = await read_source(call) if call.config.get("script") else script_of(call.config)
+            script: Script = plan(text)
+            names = {"idempotency_key": call.idempotency_key, "lock_name": script.lock_name}
+            async with open_session(script.database, **names) as session:
+                return Outcome(data=summary_of(await session.call(lambda: execute(session, script))))
+    except TimeoutError:
+        message = f"{kind}: no result within {call.timeout_s:g} s"
+        return failed("db_timeout", message, code="DB_TIMEOUT", retryable=True)
+    except DuckdbFailed as exc:
+        place = "".join(f" ({note})" for note in getattr(exc, "__notes__", ()))
+        return failed(exc.kind, f"{kind}: {exc}{place}", code=exc.code, retryable=exc.retryable)
+    except Unavailable as exc:
+        return failed("db_connection", f"{kind}: {exc}", code=exc.code, retryable=True)
+    except NoetlError as exc:
+        is_config = isinstance(exc, NotFound | Invalid | DependencyMissing)
+        return failed("config" if is_config else "sql", f"{kind}: {exc}", code=exc.code)
+
+
+def script_for(call: Call, text: str) -> Script:
+    """Return what the call's fields ask for.
+
+    Errors: Invalid names the field.
+    """
+    if call.config.get("auth") or call.config.get("credential") or call.config.get("gcs_credential"):
+        raise Invalid("auth: expected none, found a credential; a duckdb tool reads what its worker's machine can read")
+    database = call.config.get("database") or call.config.get("db_path") or MEMORY
+    if not isinstance(database, str):
+        raise Invalid(f"database: expected a path or {MEMORY}, found {type(database).__name__}")
+    statements = split(text)
+    if not statements:
+        raise Invalid("no SQL command provided: expected a statement, found only blanks and comments")
+    return Script(database=database, text=text, statements=statements, queries=_bound(call, statements))
+
+
+def execute(session: Session, script: Script) -> list[dict[str, Any]]:
+    """Return the result of each statement. Runs in the session's thread."""
+    for text, blame in script.setup:
+        try:
+            session.do(text)
+        except Exception as exc:
+            kind = DependencyMissing if text.startswith("LOAD") else Invalid
+            raise kind(f"{blame} ({type(exc).__name__})") from None
+    words = {statement.words[0] for statement in script.statements if statement.words}
+    together = len(script.statements) > 1 and not words & ALONE
+    if together:
+        session.do("BEGIN")
+    results = [_result(session, script, index) for index in range(len(script.queries))]
+    if together:
+        session.do("COMMIT")
+    elif words & {"BEGIN", "START"} and session.in_transaction():
+        raise Invalid("the script leaves its transaction open: expected COMMIT or ROLLBACK at its end")
+    return results
+
+
+def _result(session: Session, script: Script, index: int) -> dict[str, Any]:
+    text, values = script.queries[index]
+    try:
+        return session.result(text, values)
+    except Exception as exc:
+        line = script.text.count("\n", 0, script.statements[index].start) + 1
+        exc.add_note(f"statement {index + 1} of {len(script.statements)}, line {line}")
+        raise
+
+
+def _bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]]:
+    params = call.config.get("params")
+    if params is None or params == [] or params == {}:
+        return [(statement.text, []) for statement in statements]
+    if not isinstance(params, list | dict):
+        raise Invalid(f"params: expected a list or a mapping, found {type(params).__name__}")
+    binder = Binder(params)
+    queries = []
+    for statement in statements:
+        text, bound = binder.bind(_percent_style(statement.text, params))
+        queries.append((text, [_value(parameter) for parameter in bound]))
+    binder.check_all_used()
+    return queries
+
+
+def _percent_style(text: str, params: list[Any] | Mapping[str, Any]) -> str:
+    """Return `text` with DuckDB's own placeholders, `?` and `$name`, in the spelling that all SQL tools share."""
+    parts: list[str] = []
+    for token in tokens(text):
+        if token.kind == "other" and token.text == "?" and isinstance(params, list):
+            parts.append("%s")
+        elif token.kind == "word" and parts and parts[-1] == "$" and isinstance(params, Mapping):
+            parts[-1] = f"%({token.text})s"
+        else:
+            parts.append(token.text)
+    return "".join(parts)
+
+
+def _value(parameter: Parameter) -> Any:
+    value, is_json = parameter
+    if is_json and value is not None and not isinstance(value, str):
+        return json_text(value)
+    return value
