@@ -34,9 +34,16 @@ def build_asgi(api: Api, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette
     by_path: dict[str, dict[str, Answering]] = {}
     for one in endpoints:
         by_path.setdefault(one.path, {})[one.method] = _answering(api, one)
-    routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in by_path.items()]
+    # A word that is written out goes before a parameter that would take it, whatever the order of the table.
+    paths = sorted(by_path, key=_openness)
+    routes = [Route(path, _by_method(by_path[path]), methods=list(by_path[path])) for path in paths]
     routes.append(Route("/openapi.json", describe, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: not_routed})
+
+
+def _openness(path: str) -> tuple[int, ...]:
+    """Return for each part of a path whether it is a word (0), any word (1) or any number of words (2)."""
+    return tuple(2 if part.endswith(":path}") else int(part.startswith("{")) for part in path.split("/"))
 
 
 def _by_method(methods: dict[str, Answering]) -> Answering:

@@ -1,6 +1,7 @@
 """The OpenAPI document, made from the table of routes: it cannot say anything else than the code."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 from noetl_common import metrics
 from services.ingest.endpoints import Endpoint
 
-PARAMETER = re.compile(r"\{(\w+)\}")
+PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 REF_TEMPLATE = "#/components/schemas/{name}"
 PROBLEM = {
     "type": "object",
@@ -34,8 +35,11 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(unique, ref_template=REF_TEMPLATE)
     by_kind = dict(zip(unique, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
+    served = Counter((endpoint.handler, endpoint.method) for endpoint in endpoints)
     for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, by_kind)
+        path = PARAMETER.sub(r"{\1}", endpoint.path)
+        shared = served[endpoint.handler, endpoint.method] > 1
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, by_kind, shared=shared)
     return {
         "openapi": "3.1.0",
         "info": {"title": "NoETL", "version": metrics.release()},
@@ -47,7 +51,8 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint, by_kind: dict[Any, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, by_kind: dict[Any, Any], *, shared: bool) -> dict[str, Any]:
+    """Return one operation; `shared`: its handler serves other paths too, so the path is part of its name."""
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in PARAMETER.findall(endpoint.path)
@@ -61,7 +66,7 @@ def _operation(endpoint: Endpoint, by_kind: dict[Any, Any]) -> dict[str, Any]:
     module = endpoint.handler.__module__.rpartition(".")[2]
     operation: dict[str, Any] = {
         "operationId": f"{module}_{endpoint.handler.__name__}_{endpoint.method.lower()}"
-        + ("_" + re.sub(r"\W+", "_", endpoint.path).strip("_") if module == "health" else ""),
+        + ("_" + re.sub(r"\W+", "_", endpoint.path).strip("_") if shared else ""),
         "summary": endpoint.summary,
         "tags": [module],
         "parameters": parameters,

@@ -105,6 +105,8 @@ class Starter:
         if entry is None:
             wanted = asked.path or f"catalog id {asked.catalog_id}"
             raise NotFound(f"no playbook {wanted}" + (f" version {asked.version}" if asked.version else ""))
+        if entry.archived_at is not None:
+            raise NotFound(f"playbook {entry.path} version {entry.version} is archived: restore it to start it")
         if entry.kind.lower() != "playbook":
             raise Invalid(f"{entry.path}: expected a Playbook, found a {entry.kind}", pointer="/path")
         return entry

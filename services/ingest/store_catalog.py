@@ -25,6 +25,7 @@ class CatalogRow(msgspec.Struct, kw_only=True):
     digest: str = ""
     meta: dict[str, Any] = {}
     created_at: datetime | None = None
+    archived_at: datetime | None = None
 
 
 class CredentialRow(msgspec.Struct, kw_only=True):
@@ -83,13 +84,29 @@ async def read_entry(
 
 
 async def list_entries(
-    pool: Pool, *, kind: str | None = None, path: str | None = None, limit: int = LIST_MAX, offset: int = 0
+    pool: Pool,
+    *,
+    kind: str | None = None,
+    path: str | None = None,
+    archived: bool = False,
+    limit: int = LIST_MAX,
+    offset: int = 0,
 ) -> list[CatalogRow]:
-    """Return documents without their content, by path, newest version first."""
-    args = {"kind": kind, "path": path, "limit": limit, "offset": offset}
+    """Return documents without their content, by path, newest version first; `archived`: those out of use as well."""
+    args = {"kind": kind, "path": path, "archived": archived, "limit": limit, "offset": offset}
     async with pool.connection() as conn:
         rows = await (await conn.execute(SQL["list_entries"], args)).fetchall()
     return [CatalogRow(**row) for row in rows]
+
+
+async def archive(pool: Pool, *, path: str, version: int | None, restored: bool = False) -> list[int] | None:
+    """Take a version of a path (or all) out of use, or bring it back; return the versions changed, None: no such."""
+    args = {"path": path, "version": version}
+    async with pool.connection() as conn:
+        if not await (await conn.execute(SQL["list_versions"], args)).fetchall():
+            return None
+        query = SQL["restore_entries" if restored else "archive_entries"]
+        return sorted(row["version"] for row in await (await conn.execute(query, args)).fetchall())
 
 
 async def upsert_credential(pool: Pool, fields: dict[str, Any], sealed: Sealed) -> CredentialRow:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from noetl_common.core.shard import shard_in
 from noetl_common.db import Pool
 from services.ingest.store import SQL
 
@@ -17,15 +18,17 @@ async def list_executions(
     status: str | None = None,
     catalog_id: int | None = None,
     parent: int | None = None,
+    before: int | None = None,
     limit: int,
     offset: int,
 ) -> list[Row]:
-    """Return runs as projected, newest first."""
+    """Return runs as projected, newest first; `before`: only those with smaller ids."""
     args = {
         "path": path,
         "status": status,
         "catalog_id": catalog_id,
         "parent": parent,
+        "before": before,
         "limit": limit,
         "offset": offset,
     }
@@ -78,6 +81,18 @@ async def read_leases(pool: Pool, execution_id: int, command_ids: Sequence[int])
         return {}
     rows = await _all(pool, "read_leases", {"execution_id": execution_id, "command_ids": list(command_ids)})
     return {row["command_id"]: row for row in rows}
+
+
+async def find_event(pool: Pool, event_id: int) -> Row | None:
+    """Return {execution_id, created_at} of an event, by its id alone."""
+    rows = await _all(pool, "find_event", {"shard_id": shard_in(event_id), "event_id": event_id})
+    return rows[0] if rows else None
+
+
+async def list_stalled(pool: Pool, *, minutes: int) -> list[int]:
+    """Return live runs in which nothing has happened for `minutes` and nothing is under way."""
+    rows = await _all(pool, "list_stalled", {"minutes": minutes, "limit": FAMILY_MAX})
+    return [row["execution_id"] for row in rows]
 
 
 async def trace_step(pool: Pool, execution_id: int, step: str, *, limit: int) -> list[Row]:

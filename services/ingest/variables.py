@@ -59,6 +59,18 @@ async def shown_values(pool: Pool, store: ResultStore, *, variables: Mapping[str
     return shown
 
 
+async def whole_value(pool: Pool, store: ResultStore, *, value: Value) -> Any:
+    """Return what a value stands for, read whole when it is by reference.
+
+    Errors: ReferenceNotAvailable, ReferenceCorrupt.
+    """
+    if value.ref is None:
+        return value.v
+    cache = PayloadCache()
+    await read_payloads(pool, store, cache=cache, needs=[(value.ref, None)])
+    return plain(value_view(value.ref, cache.load))
+
+
 async def stored_values(
     store: ResultStore, execution_id: int, values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[ResultRow]]:

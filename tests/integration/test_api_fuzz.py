@@ -192,6 +192,11 @@ VALID: dict[str, tuple[Any, ...]] = {
         {"variables": {"a": 1}, "var_type": "user_defined", "source_step": "s"},
         {"var_name": "a", "var_value": 1},
     ),
+    "/api/catalog/archive": ({"path": "tests/other", "version": 1},),
+    "/api/catalog/delete": ({"path": "tests/other", "version": 1},),
+    "/api/catalog/restore": ({"path": "tests/other", "version": 1},),
+    "/api/executions/{execution_id}/rerun": ({"workload": {"a": 1}, "payload": {"b": 2}, "resource_kind": "playbook"},),
+    "/api/executions/cleanup": ({"older_than_minutes": 5, "dry_run": False},),
     "/api/context/render": (
         {"template": {"a": "{{ x }}"}, "execution_id": 1, "context": {"x": 1}},
         {"template": "{{ x }}"},

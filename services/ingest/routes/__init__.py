@@ -3,6 +3,7 @@
 from services.ingest.endpoints import Endpoint
 from services.ingest.routes import (
     catalog,
+    catalog_use,
     commands,
     credentials,
     end_execution,
@@ -12,6 +13,7 @@ from services.ingest.routes import (
     executions,
     health,
     replay,
+    rerun,
     results,
     variables,
     workers,
@@ -20,7 +22,9 @@ from services.ingest.routes import (
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *catalog.ENDPOINTS,
+    *catalog_use.ENDPOINTS,
     *execute.ENDPOINTS,
+    *rerun.ENDPOINTS,
     *executions.ENDPOINTS,
     *execution_events.ENDPOINTS,
     *end_execution.ENDPOINTS,

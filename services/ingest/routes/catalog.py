@@ -14,7 +14,7 @@ from noetl_common.core.playbook import Finding
 from noetl_common.errors import Invalid, NotFound, TooLarge
 from services.ingest import store_catalog as store
 from services.ingest.endpoints import READ, WRITE, Api, Endpoint
-from services.ingest.requests import answer, query_int, query_text, read_json
+from services.ingest.requests import answer, query_flag, query_int, query_text, read_json
 from services.ingest.store_catalog import CatalogRow
 
 CONTENT_BYTES_MAX = 1024 * 1024
@@ -35,6 +35,7 @@ class Listing(msgspec.Struct, kw_only=True):
 
     resource_type: str | None = None
     path: str | None = None
+    include_archived: bool = False
     limit: int = store.LIST_MAX
     offset: int = 0
 
@@ -88,7 +89,12 @@ async def list_entries(api: Api, request: Request) -> Response:
     asked = await read_json(request, Listing)
     limit = min(max(asked.limit, 1), store.LIST_MAX)
     rows = await store.list_entries(
-        api.pool, kind=asked.resource_type, path=asked.path, limit=limit, offset=max(asked.offset, 0)
+        api.pool,
+        kind=asked.resource_type,
+        path=asked.path,
+        archived=asked.include_archived,
+        limit=limit,
+        offset=max(asked.offset, 0),
     )
     return answer({"entries": [_listed(row) for row in rows]})
 
@@ -98,7 +104,8 @@ async def list_kind(api: Api, request: Request) -> Response:
     limit = query_int(request, "limit", store.LIST_MAX, low=1, high=store.LIST_MAX)
     offset = query_int(request, "offset", 0, high=1_000_000)
     kind, path = request.path_params["kind"], query_text(request, "path")
-    rows = await store.list_entries(api.pool, kind=kind, path=path, limit=limit, offset=offset)
+    archived = query_flag(request, "include_archived")
+    rows = await store.list_entries(api.pool, kind=kind, path=path, archived=archived, limit=limit, offset=offset)
     return answer({"entries": [_listed(row) for row in rows]})
 
 
@@ -147,6 +154,7 @@ def _listed(row: CatalogRow) -> dict[str, object]:
         "kind": row.kind,
         "meta": row.meta,
         "created_at": row.created_at,
+        "archived_at": row.archived_at,
     }
 
 
@@ -173,7 +181,7 @@ ENDPOINTS = (
         handler=list_kind,
         summary="List documents of a kind.",
         scopes=READ,
-        query={"path": "string", "limit": "integer", "offset": "integer"},
+        query={"path": "string", "include_archived": "boolean", "limit": "integer", "offset": "integer"},
     ),
     Endpoint(
         method="POST",

@@ -14,6 +14,7 @@ from services.ingest.endpoints import READ, WRITE, Api, Endpoint
 from services.ingest.requests import answer, path_id, read_json
 
 REASON_CHARACTERS_MAX = 1000
+MINUTES_MAX = 60 * 24 * 366
 
 
 class Cancel(msgspec.Struct, kw_only=True):
@@ -29,6 +30,13 @@ class Finalize(msgspec.Struct, kw_only=True):
     status: Literal["COMPLETED", "FAILED", "completed", "failed"] = "FAILED"
     error: str | dict[str, Any] | None = None
     reason: str = ""
+
+
+class Cleanup(msgspec.Struct, kw_only=True):
+    """POST /api/executions/cleanup."""
+
+    older_than_minutes: int = 5
+    dry_run: bool = False
 
 
 async def cancel(api: Api, request: Request) -> Response:
@@ -61,6 +69,33 @@ async def finalize(api: Api, request: Request) -> Response:
     await _append(api, execution_id, event_type="finalize.requested", context=context)
     told = f"the run is being ended as {status}"
     return answer({"status": "finalized", "execution_id": str(execution_id), "message": told})
+
+
+async def clean_up(api: Api, request: Request) -> Response:
+    """Cancel the runs in which nothing has happened for a while and nothing is under way; `dry_run`: only list them."""
+    asked = await read_json(request, Cleanup)
+    if not 1 <= asked.older_than_minutes <= MINUTES_MAX:
+        raise Invalid(
+            f"expected 1 to {MINUTES_MAX} minutes, found {asked.older_than_minutes}", pointer="/older_than_minutes"
+        )
+    stalled = await store.list_stalled(api.pool, minutes=asked.older_than_minutes)
+    reason = f"cleanup: no progress for {asked.older_than_minutes} minutes"
+    envelope = Envelope(status="REQUESTED", context={"reason": reason})
+    if stalled and not asked.dry_run:
+        await api.appender.append(
+            [
+                Event(execution_id=execution_id, event_type="cancel.requested", status="REQUESTED", result=envelope)
+                for execution_id in stalled
+            ]
+        )
+    done = "would be cancelled" if asked.dry_run else "are being cancelled"
+    return answer(
+        {
+            "cancelled_count": 0 if asked.dry_run else len(stalled),
+            "execution_ids": [str(execution_id) for execution_id in stalled],
+            "message": f"{len(stalled)} runs without progress for {asked.older_than_minutes} minutes {done}",
+        }
+    )
 
 
 async def check_cancellation(api: Api, request: Request) -> Response:
@@ -123,6 +158,14 @@ ENDPOINTS = (
         summary="End a run now.",
         scopes=WRITE,
         body=Finalize,
+    ),
+    Endpoint(
+        method="POST",
+        path="/api/executions/cleanup",
+        handler=clean_up,
+        summary="Cancel the runs that have stalled.",
+        scopes=WRITE,
+        body=Cleanup,
     ),
     Endpoint(
         method="GET",

@@ -8,13 +8,14 @@ from starlette.responses import Response
 
 from noetl_common import wire
 from noetl_common.db import transaction
-from noetl_common.errors import Invalid
+from noetl_common.errors import Invalid, NotFound
 from noetl_common.wire import BATCH_EVENTS_MAX, PAYLOAD_INLINE_BYTES_MAX, Report, ReportBatch, Reported
 from services.ingest.endpoints import WORKER, Api, Endpoint
 from services.ingest.foreign import Converted, ForeignBatch, ForeignEvent, called_ref_id, convert, name_result
-from services.ingest.requests import answer, check_nesting, read_body
+from services.ingest.requests import answer, check_nesting, path_id, read_body
 from services.ingest.store import insert_results
 from services.ingest.store_claims import read_results
+from services.ingest.store_executions import find_event
 
 OURS = b'"claim_token"'
 
@@ -52,7 +53,7 @@ async def append_batch(api: Api, request: Request) -> Response:
         {
             **msgspec.to_builtins(reported),
             "status": "accepted",
-            "request_id": key or str(max(reported.event_ids, default=0)),
+            "request_id": str(max(reported.event_ids, default=0)),
             "queue_depth": 0,
             "duplicate": duplicate,
             "idempotency_key": key,
@@ -70,6 +71,27 @@ def _ours(body: bytes) -> ReportBatch | None:
         if any(event.claim_token is not None for event in wire.decode(body, Marked).events):
             raise
         return None
+
+
+async def read_batch_status(api: Api, request: Request) -> Response:
+    """Return what became of an accepted batch: a batch is committed before it is answered, so it is complete."""
+    request_id = path_id(request, "request_id", what="batch")
+    found = await find_event(api.pool, request_id) if request_id else {"execution_id": 0, "created_at": None}
+    if found is None:
+        raise NotFound(f"no batch {request_id}: expected the request_id of an accepted batch")
+    return answer(
+        {
+            "request_id": str(request_id),
+            "execution_id": str(found["execution_id"]) if found["execution_id"] else None,
+            "state": "completed",
+            "status": "completed",
+            "error_code": None,
+            "message": "",
+            "commands_generated": 0,
+            "idempotency_key": None,
+            "updated_at": found["created_at"],
+        }
+    )
 
 
 async def append_one(api: Api, request: Request) -> Response:
@@ -162,6 +184,13 @@ ENDPOINTS = (
         scopes=WORKER,
         body=ReportBatch,
         answer=Reported,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/events/batch/{request_id}/status",
+        handler=read_batch_status,
+        summary="Ask what became of an accepted batch.",
+        scopes=WORKER,
     ),
     Endpoint(
         method="POST",

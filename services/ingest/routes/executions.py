@@ -18,12 +18,13 @@ from services.ingest.routes.execution_events import events_page
 WAIT_MAX_S = 5.0
 WAIT_PAUSE_S = 0.02
 WAIT_PAUSE_MAX_S = 0.2
+NEXT_CURSOR = "x-next-cursor"  # a header: the body is the bare array that clients know
 STEP_STATES = ("completed", "running", "failed")
 STATUSES = frozenset({"RUNNING", *TERMINAL})
 
 
 async def list_executions(api: Api, request: Request) -> Response:
-    """Return a page of runs, newest first."""
+    """Return a page of runs, newest first. `cursor`: the id of the last run seen, which no new run can shift."""
     limit, offset, _page = paging(request, size_default=100, size_max=500)
     status = query_text(request, "status")
     if status is not None and status.upper() not in STATUSES:
@@ -34,11 +35,13 @@ async def list_executions(api: Api, request: Request) -> Response:
         status=status.upper() if status else None,
         catalog_id=query_int(request, "catalog_id", 0) or None,
         parent=query_int(request, "parent_execution_id", 0) or None,
+        before=query_int(request, "cursor", 0) or None,
         limit=limit,
         offset=offset,
     )
     now = datetime.now(UTC)
-    return answer([_entry(row, now) for row in rows])
+    headers = {NEXT_CURSOR: str(rows[-1]["execution_id"])} if len(rows) == limit else None
+    return answer([_entry(row, now) for row in rows], headers=headers)
 
 
 async def read_execution(api: Api, request: Request) -> Response:
@@ -179,7 +182,14 @@ ENDPOINTS = (
         handler=list_executions,
         summary="List runs, newest first.",
         scopes=READ,
-        query={**PAGE, "path": "string", "status": "string", "catalog_id": "integer", "parent_execution_id": "integer"},
+        query={
+            **PAGE,
+            "cursor": "integer",
+            "path": "string",
+            "status": "string",
+            "catalog_id": "integer",
+            "parent_execution_id": "integer",
+        },
     ),
     Endpoint(
         method="GET",

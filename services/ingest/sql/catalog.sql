@@ -22,15 +22,33 @@ SELECT catalog_id, path, version, kind, content, digest, meta, created_at FROM n
 WHERE path = %(path)s AND version = %(version)s AND archived_at IS NULL
 
 -- name: read_entry_by_id
--- One document by its id.
-SELECT catalog_id, path, version, kind, content, digest, meta, created_at FROM noetl.catalog
+-- One document by its id, archived or not: runs name their version by it.
+SELECT catalog_id, path, version, kind, content, digest, meta, archived_at, created_at FROM noetl.catalog
 WHERE catalog_id = %(catalog_id)s
 
 -- name: list_entries
 -- Registered documents, newest version first within a path, without their content.
-SELECT catalog_id, path, version, kind, meta, created_at FROM noetl.catalog
-WHERE archived_at IS NULL
+SELECT catalog_id, path, version, kind, meta, archived_at, created_at FROM noetl.catalog
+WHERE (%(archived)s::bool OR archived_at IS NULL)
     AND (%(kind)s::text IS NULL OR lower(kind) = lower(%(kind)s::text))
     AND (%(path)s::text IS NULL OR path = %(path)s::text)
 ORDER BY path, version DESC
 LIMIT %(limit)s OFFSET %(offset)s
+
+-- name: archive_entries
+-- Take a version of a path, or all of them, out of use.
+UPDATE noetl.catalog SET archived_at = clock_timestamp()
+WHERE path = %(path)s AND (%(version)s::int IS NULL OR version = %(version)s::int) AND archived_at IS NULL
+RETURNING version
+
+-- name: restore_entries
+-- Bring a version of a path, or all of them, back into use.
+UPDATE noetl.catalog SET archived_at = NULL
+WHERE path = %(path)s AND (%(version)s::int IS NULL OR version = %(version)s::int) AND archived_at IS NOT NULL
+RETURNING version
+
+-- name: list_versions
+-- The versions of a path, archived or not.
+SELECT version FROM noetl.catalog
+WHERE path = %(path)s AND (%(version)s::int IS NULL OR version = %(version)s::int)
+ORDER BY version

@@ -7,6 +7,7 @@ WHERE (%(path)s::text IS NULL OR x.path = %(path)s::text)
     AND (%(status)s::text IS NULL OR x.status = %(status)s::text)
     AND (%(catalog_id)s::bigint IS NULL OR x.catalog_id = %(catalog_id)s::bigint)
     AND (%(parent)s::bigint IS NULL OR x.parent_execution_id = %(parent)s::bigint)
+    AND (%(before)s::bigint IS NULL OR x.execution_id < %(before)s::bigint)
 ORDER BY x.execution_id DESC
 LIMIT %(limit)s OFFSET %(offset)s
 
@@ -88,4 +89,29 @@ FROM (SELECT DISTINCT ref_id FROM chain) c
 JOIN noetl.result_ref r ON r.execution_id = %(execution_id)s AND r.ref_id = c.ref_id
 LEFT JOIN named n ON n.ref_id = r.ref_id
 ORDER BY r.created_at, r.ref_id
+LIMIT %(limit)s
+
+-- name: find_event
+-- One event by its id.
+SELECT execution_id, created_at FROM noetl.event WHERE shard_id = %(shard_id)s AND event_id = %(event_id)s
+
+-- name: list_stalled
+-- Runs without an event for so long, which no worker holds a command of and no timer will wake. A run above one that
+-- moves moves with it.
+WITH RECURSIVE moving AS (
+    SELECT x.execution_id, x.parent_execution_id FROM noetl.execution x
+    WHERE x.status = 'RUNNING' AND (
+        greatest(x.start_time, x.updated_at) >= clock_timestamp() - make_interval(mins => %(minutes)s)
+        OR EXISTS (SELECT FROM noetl.event e WHERE e.execution_id = x.execution_id
+            AND e.created_at >= clock_timestamp() - make_interval(mins => %(minutes)s))
+        OR EXISTS (SELECT FROM noetl.command c WHERE c.execution_id = x.execution_id
+            AND c.status = 'claimed' AND c.lease_until > clock_timestamp())
+        OR EXISTS (SELECT FROM noetl.timer t WHERE t.execution_id = x.execution_id AND t.kind <> 'timeout'))
+    UNION
+    SELECT p.execution_id, p.parent_execution_id FROM noetl.execution p JOIN moving m
+        ON p.execution_id = m.parent_execution_id
+)
+SELECT x.execution_id FROM noetl.execution x
+WHERE x.status = 'RUNNING' AND NOT EXISTS (SELECT FROM moving m WHERE m.execution_id = x.execution_id)
+ORDER BY x.execution_id
 LIMIT %(limit)s
