@@ -22,7 +22,7 @@ from services.worker.loops.report_results import report_results_once
 from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
-from services.worker.tools import duckdb, http, postgres
+from services.worker.tools import duckdb, http, nats, postgres
 from services.worker.tools.python_pool import PythonPool, sweep
 
 log = get_logger(__name__)
@@ -83,6 +83,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
         await http.close()
         await postgres.close()
         await duckdb.close()
+        await nats.close()
         await api.close()
 
 

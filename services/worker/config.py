@@ -7,6 +7,7 @@ from noetl_common.config import Common, DatabaseUrl, env
 from noetl_common.core.values import Tier
 from services.worker.tools.duckdb_session import MemoryBytesMax
 from services.worker.tools.egress import HttpAllowHosts
+from services.worker.tools.secret_sources import SecretsDir, SecretsEnv
 
 
 class Config(Common, frozen=True, kw_only=True):
@@ -16,6 +17,8 @@ class Config(Common, frozen=True, kw_only=True):
     server_url: Annotated[str, env("NOETL_SERVER_URL", doc="Where ingest answers.")] = "http://127.0.0.1:8082"
     api_token: Annotated[str, env("NOETL_API_TOKEN", doc="Bearer token for ingest's API.", secret=True)] = ""
     http_allow_hosts: HttpAllowHosts = ""
+    secrets_env: SecretsEnv = ""
+    secrets_dir: SecretsDir = ""
     pool: Annotated[str, env("NOETL_WORKER_POOL", doc="The pool whose commands this worker claims.")] = "default"
     worker_id: Annotated[str, env("NOETL_WORKER_ID", doc="This worker's name; empty: a new random one.")] = ""
     slots: Annotated[int, env("NOETL_WORKER_SLOTS", doc="Commands that this worker runs at the same time.")] = 64

@@ -130,6 +130,7 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
         iteration=iteration,
         handed=handed,
         is_part=context.more or (item is not None and item.prior is not None),
+        keychain=context.keychain,
     )
 
 

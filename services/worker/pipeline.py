@@ -14,9 +14,11 @@ from noetl_common.core.playbook import Task
 from noetl_common.core.policy import Verdict, judge, target_of
 from noetl_common.core.results import Carried, output_raw_view
 from noetl_common.core.scope import NeedPayload, Scope
-from noetl_common.core.templates import render, render_text
+from noetl_common.core.templates import names, render, render_text
 from noetl_common.errors import Invalid, NoetlError, TemplateFailed
 from noetl_common.log import get_logger
+from services.worker.keychain import Concealed, Keychain
+from services.worker.keychain_kinds import Source, Tokens
 from services.worker.payloads import Payloads
 from services.worker.tools import UNRENDERED, Call, Credential, dispatch, failed
 from services.worker.tools.python_pool import PythonPool
@@ -36,6 +38,7 @@ class Machine(msgspec.Struct, kw_only=True):
     calls_max: int = 100_000
     timeouts_s: dict[str, float] = {}  # by kind of tool; "" for every other
     dispatch: Callable[[Call], Awaitable[Outcome]] = dispatch
+    tokens: Tokens = msgspec.field(default_factory=Tokens)
 
 
 class Work(msgspec.Struct, kw_only=True):
@@ -54,6 +57,7 @@ class Work(msgspec.Struct, kw_only=True):
     iteration: dict[str, Any] = {}
     handed: Carried = Carried({}, {}, {})
     is_part: bool = False  # other segments of the same pipeline stand before or behind
+    keychain: tuple[dict[str, Any], ...] = ()
 
 
 class Ended(msgspec.Struct, kw_only=True):
@@ -90,9 +94,18 @@ class Pipeline:
         self._attempts: dict[str, int] = {}
         self._last = Outcome()
         self._calls = 0
+        self._concealed = Concealed()
+        source = Source(credential=machine.credential, tokens=machine.tokens, execution_id=work.execution_id)
+        self._keychain = Keychain(work.keychain, source, self._concealed)
 
     async def run(self) -> Ended:
-        """Return how the pipeline ended; every failure of a task, its templates or its rules is such an end."""
+        """Return how the pipeline ended; every failure of a task, its templates or its rules is such an end.
+
+        No secret that the keychain or the secrets tool gave is in it.
+        """
+        return self._told(await self._run())
+
+    async def _run(self) -> Ended:
         tasks, index = self._work.tasks, 0
         breaks, to = False, ""
         while index < len(tasks):
@@ -145,7 +158,7 @@ class Pipeline:
         began = time.monotonic()
         try:
             # The ordinary call needs nothing loaded, and then costs no extra coroutine.
-            call = await self._machine.payloads.settled(lambda: self._rendered(task, attempt))
+            call = await self._prepared(task, attempt)
             outcome = await self._machine.payloads.settled_call(lambda: self._machine.dispatch(call))
         except NoetlError as exc:
             outcome = _outcome_of(exc)
@@ -160,12 +173,28 @@ class Pipeline:
         outcome.meta = {"duration_ms": round(elapsed_s * 1000), **outcome.meta, "attempt": attempt}
         return outcome
 
-    def _rendered(self, task: Task, attempt: int) -> Call:
+    async def _prepared(self, task: Task, attempt: int) -> Call:
+        settled = self._machine.payloads.settled
+        if "keychain" not in names((task.input, task.config)):
+            return await settled(lambda: self._rendered(task, attempt))
+        return await self._keychain.filled(
+            lambda: settled(lambda: self._rendered(task, attempt, reads_keychain=True)),
+            self._scope(task, attempt),
+            settled=settled,
+            attempt=attempt,
+        )
+
+    def _rendered(self, task: Task, attempt: int, *, reads_keychain: bool = False) -> Call:
         scope = self._scope(task, attempt)
+        inner = scope
+        if reads_keychain:
+            # Only the fields see it: what a tool looks up by itself, like python's `context`, does not.
+            scope = scope.extended(locals={"keychain": self._keychain.view()})
         inputs = _render_fields(task.input, scope, self._place(task, "input"))
-        inner = scope.extended(locals=inputs) if inputs else scope
+        inner = inner.extended(locals=inputs) if inputs else inner
+        seeing = scope.extended(locals=inputs) if reads_keychain else inner
         programs = UNRENDERED.get(task.kind, frozenset())
-        config = _render_fields(task.config, inner, self._place(task, ""), programs=programs)
+        config = _render_fields(task.config, seeing, self._place(task, ""), programs=programs)
         timeouts_s = self._machine.timeouts_s
         default_s = timeouts_s.get(task.kind, timeouts_s.get("", 300.0))
         timeout = config.get("timeout_seconds", config.get("timeout"))
@@ -186,6 +215,7 @@ class Pipeline:
             attempt=attempt,
             timeout_s=seconds_in(timeout, default_s),
             processes=self._machine.processes,
+            conceal=self._concealed.add,
         )
 
     async def _verdict(self, task: Task, outcome: Outcome, attempt: int) -> Verdict:
@@ -240,6 +270,15 @@ class Pipeline:
             return max(0, index - 1)
         labels = [task.label for task in self._work.tasks]
         return labels.index(to) if to in labels else None
+
+    def _told(self, ended: Ended) -> Ended:
+        without = self._concealed.without
+        for part in ("labelled", "variables", "names", "iteration", "error"):
+            setattr(ended, part, without(getattr(ended, part)))
+        ended.last = msgspec.structs.replace(ended.last, data=without(ended.last.data), error=without(ended.last.error))
+        if ended.error is not None:
+            ended.error["message"] = self._concealed.message(str(ended.error.get("message", "")))
+        return ended
 
     def _labelled(self) -> dict[str, Any]:
         return {label: outcome.data for label, outcome in self._outcomes.items()}

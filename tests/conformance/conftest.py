@@ -13,7 +13,7 @@ ALIASES = ("pg_local", "pg_k8s", "pg_noetl_k8s", "pg_auth", "pg_test", "test_pos
 
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of a running stack that knows the Postgres credentials ALIASES."""
+    """A client of a running stack that knows the Postgres credentials ALIASES and `nats_credential`."""
     with throwaway_stack(tmp_path_factory.mktemp("conformance"), Plan(owner="test")) as stack:
         running = stack.running
         assert running is not None
@@ -24,6 +24,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
             for alias in ALIASES:
                 body = {"name": alias, "type": "postgres", "data": {**data, "db_name": url.path.strip("/")}}
                 assert client.post("/api/credentials", json=body).status_code == 200
+            body = {"name": "nats_credential", "type": "nats", "data": {"nats_url": running.nats_url}}
+            assert client.post("/api/credentials", json=body).status_code == 200
             yield client
 
 

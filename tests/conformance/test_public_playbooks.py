@@ -127,6 +127,17 @@ def _canonical(run: Run) -> None:
     assert run.result("end")["context"] == {"fetch_completed": True, "transform_done": True}
 
 
+def _kv(run: Run) -> None:
+    found = run.result("kv_get")
+    assert found["status"] == "success" and found["value"]["email"] == "test@example.com"
+    assert run.result("kv_put")["revision"] >= 1 and run.result("kv_delete")["status"] == "success"
+
+
+def _selected(run: Run) -> None:
+    summary = run.result("summary")
+    assert summary["test_result"] == "PASSED" and summary["full_data_items_processed"] == 1000
+
+
 def _duckdb(run: Run) -> None:
     assert [row["name"] for row in run.result("start")["rows"]] == ["Alice", "Charlie"]
 
@@ -149,7 +160,6 @@ CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
     ("playbook_composition/user_profile_scorer", "COMPLETED", _scorer, 1),
     ("playbook_composition/playbook_composition", "COMPLETED", _composition, 1),
     ("postgres_test", "COMPLETED", _nothing, 1),
-    ("duckdb_test", "COMPLETED", _duckdb, 1),
     ("broken_sql", "FAILED", _broken, 1),
     ("iterator_save_test/iterator_save_test", "COMPLETED", _nothing, 1),
     ("root_scripts/test_implicit_end_routing", "COMPLETED", _nothing, 1),
@@ -158,6 +168,9 @@ CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
     ("vars_test/test_vars_block", "COMPLETED", _vars_block, 1),
     ("actions_test", "COMPLETED", _helper, 1),
     ("test_large_result_extraction", "COMPLETED", _large, 1),
+    ("duckdb_test", "COMPLETED", _duckdb, 1),
+    ("test_nats_kv", "COMPLETED", _kv, 1),
+    ("test_output_select", "COMPLETED", _selected, 1),
     ("save_storage_test/create_tables", "COMPLETED", _nothing, 1),
     ("save_storage_test/save_simple_test", "COMPLETED", _nothing, 1),
 ]
@@ -177,6 +190,17 @@ def test_a_cold_day_takes_the_other_branch(api: httpx.Client):
     finished = run(api, "control_flow_workbook/control_flow_workbook", temperature_c=10)
     entered = finished.entered()
     assert "cold_task" in entered and not {"hot_task_a", "hot_task_b"} & set(entered)
+
+
+def test_a_keychain_that_no_step_reads_asks_nobody_for_anything(api: httpx.Client, stub: StubApi):
+    text = (Path(FOLDER) / "playbooks" / "root_scripts/test_keychain.yaml").read_text(encoding="utf-8")
+    asked_before = list(stub.requests)
+    moved = text.replace("https://test.api.amadeus.com", stub.url)
+    finished = execute(api, register(api, moved), {})
+    assert finished.status["status"] == "COMPLETED", finished.status
+    assert stub.url in moved and stub.requests == asked_before
+    told = [event for event in finished.events() if event["event_type"].startswith(("command.", "step."))]
+    assert told and "default-secret" not in str(told) and "sk-default-key" not in str(told)
 
 
 STUB_CASES: list[tuple[str, dict[str, Any], Callable[[Run], None]]] = [

@@ -33,7 +33,34 @@ STEPS = {
         "  - {name: read, kind: postgres, auth: canary_pg, command: 'SELECT {{ n }} AS n'}\n"
     ),
 }
-COMPLETED = {"reads", "calls", "loops"}
+KEYCHAIN = (
+    "keychain:\n- {name: robot, kind: credential, credential: canary_http}\n"
+    "- {name: header, kind: static, map: {value: 'Bearer {{ keychain.robot.token }}'}}\n"
+)
+STEPS |= {
+    "rings": (
+        "- step: start\n  tool:\n"
+        "  - {name: call, kind: http, url: 'URL/ok', headers: {Authorization: '{{ keychain.header.value }}'}}\n"
+        "  - name: tell\n    kind: python\n    input: {token: '{{ keychain.robot.token }}'}\n"
+        "    set: {ctx.kept: '{{ output }}'}\n"
+        "    code: |\n      import base64\n      print(token)\n"
+        "      result = {'token': token, token: [f'it is {token}'], 'x': base64.b64encode(token.encode()).decode()}\n"
+        "- step: after\n  tool: {kind: noop, result: '{{ kept }}'}\n" + KEYCHAIN
+    ).replace("- step: after", "  next: {arcs: [{step: after}]}\n- step: after"),
+    "rings_and_is_denied": (
+        "- step: start\n  tool: {kind: http, url: 'URL/denied?token={{ keychain.robot.token }}', "
+        "headers: {Authorization: '{{ keychain.header.value }}'}}\n" + KEYCHAIN
+    ),
+    "rings_and_raises": (
+        "- step: start\n  tool:\n    kind: python\n    input: {token: '{{ keychain.robot.token }}'}\n"
+        "    code: |\n      raise ValueError(f'{token!r} is wrong')\n" + KEYCHAIN
+    ),
+    "rings_for_sql": (
+        "- step: start\n  tool:\n    kind: postgres\n    auth: canary_pg\n"
+        "    command: SELECT '{{ keychain.robot.token }}'::int\n" + KEYCHAIN
+    ),
+}
+COMPLETED = {"reads", "calls", "loops", "rings"}
 
 
 class Peer(BaseHTTPRequestHandler):

@@ -8,12 +8,17 @@ from noetl_common.core.checks import Report, check_condition, is_word, kind_of, 
 from noetl_common.core.playbook import Rule, Task, Verb
 from noetl_common.core.yaml_source import Path
 
-RUNNABLE = frozenset(("python", "http", "postgres", "noop", "playbook", "shell", "script", "duckdb", "ducklake"))
+RUNNABLE = frozenset(
+    (
+        *("python", "http", "postgres", "noop", "playbook", "shell", "script", "duckdb", "ducklake"),
+        *("nats", "artifact", "result_fetch", "secrets", "mcp"),
+    )
+)
 # Kinds that playbooks in use name. They register here; a step that needs one fails when it runs.
 KNOWN_ELSEWHERE = frozenset(
     (
-        *("snowflake", "nats", "container", "artifact", "transfer", "subscription"),
-        *("agent", "gcs", "secrets", "mcp", "result_fetch", "snowflake_transfer", "iterator", "gateway"),
+        *("snowflake", "container", "transfer", "subscription"),
+        *("agent", "gcs", "snowflake_transfer", "iterator", "gateway"),
         *("provider", "rhai", "wasm", "playbooks"),
     )
 )
@@ -33,6 +38,12 @@ _KEYS = {
     "postgres": "command query script params schema host port user password database db_host db_port db_user "
     "db_password db_name",
     "noop": "message result",
+    "nats": "operation bucket key value object object_name subject payload data message headers msg_id stream consumer "
+    "durable filter_subject batch batch_size max_messages timeout_ms max_wait_ms ack seq sequence",
+    "artifact": "action result_ref ref uri step",
+    "result_fetch": "action result_ref ref uri step prefer",
+    "secrets": "provider secret secret_name key path map",
+    "mcp": "endpoint server url method tool arguments headers verify_ssl",
     "shell": "command cmd cmds shell cwd capture",
     "script": "code script cwd",
     "duckdb": "command commands query sql script params database db_path gcs_credential",
@@ -40,10 +51,10 @@ _KEYS = {
     "playbook": "path payload return_step return_result result_step async catalog_id version task poll_interval "
     "parent_execution_id",
 }
-_KEYS_OF_KIND = {kind: _COMMON_KEYS | frozenset(keys.split()) for kind, keys in _KEYS.items()}
+KEYS_OF_KIND = {kind: _COMMON_KEYS | frozenset(keys.split()) for kind, keys in _KEYS.items()}
 _ARGS_ARE_ARGV = frozenset(("container", "script", "shell"))
-_RULE_KEYS = frozenset(("when", "then", "else"))
-_THEN_KEYS = frozenset(("do", "attempts", "backoff", "delay", "to", "set"))
+RULE_KEYS = frozenset(("when", "then", "else"))
+THEN_KEYS = frozenset(("do", "attempts", "backoff", "delay", "to", "set"))
 
 
 class Tools:
@@ -116,8 +127,8 @@ class Tools:
         rules = self._rules(spec, path)
         if "retry" in fields:
             rules = self._retry_rules(fields.pop("retry"), rules, (*path, "retry"))
-        if kind in _KEYS_OF_KIND:
-            self._report.unknown_keys(fields, _KEYS_OF_KIND[kind], path, what=f"a tool of kind {kind!r}")
+        if kind in KEYS_OF_KIND:
+            self._report.unknown_keys(fields, KEYS_OF_KIND[kind], path, what=f"a tool of kind {kind!r}")
         for key in ("name", "label", "desc", "description", "assert"):
             fields.pop(key, None)
         if "timeout_seconds" in fields:
@@ -205,13 +216,13 @@ class Tools:
             if isinstance(other, dict):
                 then = other.get("then", other) if other else then
         elif then is None:
-            then = {key: value for key, value in rule.items() if key in _THEN_KEYS}
-        self._report.unknown_keys(rule, _RULE_KEYS | _THEN_KEYS, path, what="a rule")
+            then = {key: value for key, value in rule.items() if key in THEN_KEYS}
+        self._report.unknown_keys(rule, RULE_KEYS | THEN_KEYS, path, what="a rule")
         when = None if "else" in rule else check_condition(rule.get("when"), (*path, "when"), self._report)
         return self._then(self._report.mapping(then, (*path, "then"), "then"), when, (*path, "then"))
 
     def _then(self, then: dict[str, Any], when: str | bool | None, path: Path) -> Rule:
-        self._report.unknown_keys(then, _THEN_KEYS, path, what="then")
+        self._report.unknown_keys(then, THEN_KEYS, path, what="then")
         do = then.get("do", "continue")
         if not is_word(do, VERBS):
             self._report.error((*path, "do"), f"unknown verb {do!r}", hint=meant(str(do), VERBS))

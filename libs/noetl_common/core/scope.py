@@ -71,6 +71,14 @@ class Scope:
         """Return every visible name as a mapping of plain values, each made when it is read."""
         return LazyMapping(self._visible, lambda name: plain(self.lookup(name)))
 
+    def stored(self, name: str) -> Ref | None:
+        """Return the reference of a step's result, by the step's name or the reference's URI; None when unknown."""
+        return self._results.get(name) or next((ref for ref in self._results.values() if ref.uri == name), None)
+
+    def result(self, ref: Ref) -> Any:
+        """Return a stored result as templates see it, plain. Errors: NeedPayload."""
+        return plain(view(ref, self._load))
+
     def _execution_name(self, name: str) -> Any:
         if name in self._ctx:
             return self._value(self._ctx[name])

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 Credential = Callable[[str], Awaitable[dict[str, Any]]]
 
 
+def _keep_nothing(value: Any) -> None:
+    return None
+
+
 class Call(msgspec.Struct, kw_only=True):
     """One call of one tool.
 
     Shapes: `config` the tool's own fields, rendered (those of UNRENDERED as text); `input` rendered; `scope` for what
     a tool looks up itself (it may raise NeedPayload, but only before its first side effect: it is called again);
-    `credential` alias -> {"type", "data"}; `globals` the loop variables that python code sees uninvited.
+    `credential` alias -> {"type", "data"}; `globals` the loop variables that python code sees uninvited;
+    `conceal` takes what must be hidden in all that is stored of the command.
     """
 
     kind: str
@@ -37,11 +42,17 @@ class Call(msgspec.Struct, kw_only=True):
     attempt: int = 1
     timeout_s: float = 300.0
     processes: "PythonPool | None" = None
+    conceal: Callable[[Any], None] = _keep_nothing
 
 
 Tool = Callable[[Call], Awaitable[Outcome]]
 
-KINDS = frozenset({"noop", "python", "http", "postgres", "shell", "script", "duckdb", "ducklake"})
+KINDS = frozenset(
+    {
+        *("noop", "python", "http", "postgres", "duckdb", "ducklake", "shell", "script"),
+        *("nats", "artifact", "result_fetch", "secrets", "mcp"),
+    }
+)
 TOOLS: dict[str, Tool] = {}  # those called so far
 
 # Fields that hold a program: their texts, and any `code` in them, are rendered as text, never as a native value.
