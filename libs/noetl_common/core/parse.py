@@ -13,8 +13,8 @@ from noetl_common.errors import PlaybookError
 
 API_VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 STEPS_MAX = 1000
-_ROOT_KEYS = frozenset(("apiVersion", "kind", "metadata", "workload", "workflow", "keychain", "workbook", "executor"))
-_EXECUTOR_SPEC_KEYS = frozenset(
+ROOT_KEYS = frozenset(("apiVersion", "kind", "metadata", "workload", "workflow", "keychain", "workbook", "executor"))
+EXECUTOR_SPEC_KEYS = frozenset(
     ("entry_step", "final_step", "no_next_is_error", "policy", "timeout", "timeout_s", "timeout_seconds")
 )
 
@@ -47,7 +47,7 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
     _check_targets(document, steps, report)
     executor = report.mapping(document.get("executor"), ("executor",), "executor")
     spec = report.mapping(executor.get("spec"), ("executor", "spec"), "spec")
-    report.unknown_keys(spec, _EXECUTOR_SPEC_KEYS, ("executor", "spec"), what="the spec of the executor")
+    report.unknown_keys(spec, EXECUTOR_SPEC_KEYS, ("executor", "spec"), what="the spec of the executor")
     return Playbook(
         path=path,
         name=name,
@@ -62,7 +62,7 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
 
 
 def _check_root(document: dict[str, Any], report: Report) -> None:
-    report.unknown_keys(document, _ROOT_KEYS, (), what="a playbook")
+    report.unknown_keys(document, ROOT_KEYS, (), what="a playbook")
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
         report.error(("apiVersion",), f"expected apiVersion {API_VERSIONS[0]!r}, found {version!r}")

@@ -11,14 +11,14 @@ from noetl_common.core.yaml_source import Path
 
 ARCS_MAX = 100
 
-_STEP_KEYS = frozenset(
+STEP_KEYS = frozenset(
     ("step", "name", "desc", "description", "tool", "loop", "set", "next", "input", "args", "spec", "output")
 )
-_STEP_SPEC_KEYS = frozenset(("policy", "pool", "timeout", "next_mode", "on_error"))
-_LOOP_KEYS = frozenset(("in", "iterator", "spec", "mode", "max_in_flight", "cursor"))
-_LOOP_SPEC_KEYS = frozenset(("mode", "max_in_flight", "policy", "frame"))
-_NEXT_KEYS = frozenset(("spec", "arcs"))
-_ARC_KEYS = frozenset(("step", "when", "set", "desc", "description"))
+STEP_SPEC_KEYS = frozenset(("policy", "pool", "timeout", "next_mode", "on_error"))
+LOOP_KEYS = frozenset(("in", "iterator", "spec", "mode", "max_in_flight", "cursor"))
+LOOP_SPEC_KEYS = frozenset(("mode", "max_in_flight", "policy", "frame"))
+NEXT_KEYS = frozenset(("spec", "arcs"))
+ARC_KEYS = frozenset(("step", "when", "set", "desc", "description"))
 _MODES = frozenset(("exclusive", "inclusive"))
 
 
@@ -34,7 +34,7 @@ class Steps:
         """Return the step that the mapping describes."""
         self._check_keys(fields, path)
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
-        self._report.unknown_keys(spec, _STEP_SPEC_KEYS, (*path, "spec"), what="the spec of a step")
+        self._report.unknown_keys(spec, STEP_SPEC_KEYS, (*path, "spec"), what="the spec of a step")
         step_input = self._report.mapping(fields.get("input", fields.get("args")), (*path, "input"), "input")
         tasks, is_pipeline, tool_pool = self._tools.read(
             fields.get("tool"), (*path, "tool"), step=name, step_input=step_input
@@ -64,7 +64,7 @@ class Steps:
     def _check_keys(self, fields: dict[str, Any], path: Path) -> None:
         if "case" in fields:
             self._report.error((*path, "case"), "a step has no `case`", hint="write the cases as arcs of `next`")
-        known = _STEP_KEYS | {"case", "when"}
+        known = STEP_KEYS | {"case", "when"}
         for key in fields:
             if key not in known:
                 hint = meant(key, known) or "fields of a tool belong under `tool`"
@@ -96,9 +96,9 @@ class Steps:
         if loop is None:
             return None, ""
         fields = self._report.mapping(loop, path, "loop")
-        self._report.unknown_keys(fields, _LOOP_KEYS, path, what="a loop")
+        self._report.unknown_keys(fields, LOOP_KEYS, path, what="a loop")
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
-        self._report.unknown_keys(spec, _LOOP_SPEC_KEYS, (*path, "spec"), what="the spec of a loop")
+        self._report.unknown_keys(spec, LOOP_SPEC_KEYS, (*path, "spec"), what="the spec of a loop")
         mode = spec.get("mode", fields.get("mode", "sequential"))
         if mode in ("cursor", "fanout") or "cursor" in fields:
             return None, f"a loop of mode {mode if mode in ('cursor', 'fanout') else 'cursor'!r}"
@@ -138,7 +138,7 @@ class Steps:
         fields = self._report.mapping(ways, path, "next")
         if "step" in fields and "arcs" not in fields:
             fields = {"arcs": [fields]}
-        self._report.unknown_keys(fields, _NEXT_KEYS, path, what="next")
+        self._report.unknown_keys(fields, NEXT_KEYS, path, what="next")
         spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
         self._report.unknown_keys(spec, ("mode", "on_no_match", "policy"), (*path, "spec"), what="the spec of next")
         mode: Any = spec.get("mode", "exclusive")
@@ -158,7 +158,7 @@ class Steps:
             found = "no step" if isinstance(arc, dict) else kind_of(arc)
             self._report.error(path, f"an arc needs `step`, the name of the next step; found {found}")
             return None
-        self._report.unknown_keys(arc, _ARC_KEYS, path, what="an arc")
+        self._report.unknown_keys(arc, ARC_KEYS, path, what="an arc")
         when = check_condition(arc.get("when"), (*path, "when"), self._report)
         return Arc(
             step=arc["step"],
