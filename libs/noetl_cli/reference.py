@@ -1,11 +1,11 @@
-"""Write the pages that are made from the code: `.env.example`, docs/CONFIG.md, docs/LIMITS.md (`make env-example`)."""
+"""Write the pages that are made from the code: settings, limits, the schema of the language (`make env-example`)."""
 
 import importlib
 from pathlib import Path
 
 import msgspec
 
-from noetl_cli import limits_page
+from noetl_cli import language_schema, limits_page
 from noetl_common.config import known_names, render_env_example
 
 ROLES = ("ingest", "meta", "compute", "worker")
@@ -77,6 +77,7 @@ def pages(root: Path) -> dict[str, str]:
         ".env.example": render_env_example(*kinds.values()) + COMPOSE,
         "docs/CONFIG.md": "\n\n".join(sections) + "\n",
         limits_page.PATH: limits_page.page(root),
+        language_schema.PATH: language_schema.page(),
         "libs/noetl_common/known_settings.txt": "\n".join(sorted(known_names(*kinds.values()) | COMMAND_NAMES)) + "\n",
     }
 
