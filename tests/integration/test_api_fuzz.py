@@ -151,6 +151,17 @@ FOREIGN = {
     "meta": {"command_id": 1},
     "error": {"message": "x", "code": "C"},
 }
+PUT = {
+    "name": "n",
+    "data": {"a": 1},
+    "scope": "execution",
+    "store": "kv",
+    "ttl": "1h",
+    "source_step": "s",
+    "correlation": {"a": 1},
+    "extracted": {"a": 1},
+    "compress": True,
+}
 # A body that each endpoint takes; each of its values in turn is replaced by what it should not be.
 VALID: dict[str, tuple[Any, ...]] = {
     "/api/catalog/register": ({"content": PLAYBOOK, "resource_type": "Playbook", "path": "p"},),
@@ -188,6 +199,8 @@ VALID: dict[str, tuple[Any, ...]] = {
     "/api/credentials": (
         {"name": "c", "type": "t", "data": {"a": 1}, "meta": {"a": 1}, "tags": ["a"], "description": "d"},
     ),
+    "/api/result/{execution_id}": (PUT,),
+    "/api/temp/{execution_id}": (PUT,),
     "/api/vars/{execution_id}": (
         {"variables": {"a": 1}, "var_type": "user_defined", "source_step": "s"},
         {"var_name": "a", "var_value": 1},

@@ -15,6 +15,7 @@ from services.ingest.routes import (
     replay,
     rerun,
     results,
+    stored_results,
     variables,
     workers,
 )
@@ -32,6 +33,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *commands.ENDPOINTS,
     *workers.ENDPOINTS,
     *results.ENDPOINTS,
+    *stored_results.ENDPOINTS,
     *variables.ENDPOINTS,
     *replay.ENDPOINTS,
     *credentials.ENDPOINTS,
