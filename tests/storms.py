@@ -12,6 +12,12 @@ from noetl_common.core.playbook import Playbook
 from noetl_common.core.state import ExecutionState
 from tests.engine import Engine, Failed
 
+WRITES = 0.01  # how often somebody outside changes a run's variables
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"set": {"x": {"v": 1}, "n": {"v": None}}},
+    {"unset": ["x", "turns"]},
+    {"clear": True, "set": {"y": {"v": [1]}}},
+)
 RETRIES = (
     "spec: {policy: {rules: [{when: '{{ output.status == \"error\" }}', then: {do: retry, attempts: 2, delay: 1}}]}}"
 )
@@ -94,6 +100,8 @@ class Storm(Engine):
                 return
             if self.states and self.random.random() < self.cancels:
                 self.cancel(self.random.choice(list(self.states)))
+            if self.states and self.random.random() < WRITES:
+                self.write_variables(self.random.choice(list(self.states)), self.random.choice(CHANGES))
             way = self.random.choice(ways)
             if way is self.inputs:
                 self.route_next()
