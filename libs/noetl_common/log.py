@@ -18,12 +18,13 @@ HIDDEN = "***"
 VALUE_CHARACTERS_MAX = 8192
 SECRET_CHARACTERS_MIN = 4
 DEPTH_MAX = 8
+SECRETS_KEPT = 4096  # the least recently registered goes: tokens run out, and every line looks for all of them
 
 Level = Literal["debug", "info", "warning", "error"]
 
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("noetl_log_bound", default=MappingProxyType({}))
 _process: dict[str, str] = {"service": "noetl", "instance": ""}
-_secrets: set[str] = set()
+_secrets: dict[str, None] = {}  # the one registered last stands last
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -111,7 +112,10 @@ def bound(**values: Any) -> Iterator[None]:
 def redact(value: str) -> None:
     """Never show this value in a log line again, wherever it stands. Values under 4 characters are not registered."""
     if len(value) >= SECRET_CHARACTERS_MIN:
-        _secrets.add(value)
+        _secrets.pop(value, None)
+        _secrets[value] = None
+        if len(_secrets) > SECRETS_KEPT:
+            del _secrets[next(iter(_secrets))]
 
 
 def scrubbed(value: Any, *, depth: int = 0) -> Any:
@@ -182,7 +186,7 @@ def _clean(text: str) -> str:
     """Return a text that can be written: no registered secret, no lone surrogate, not too long."""
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
-    for secret in _secrets:
+    for secret in tuple(_secrets):  # a copy: another thread may be registering one
         if secret in text:
             text = text.replace(secret, HIDDEN)
     return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "..."

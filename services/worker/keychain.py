@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from noetl_common.core.scope import Scope
 from noetl_common.core.templates import render
@@ -44,6 +44,8 @@ class Concealed:
         elif isinstance(value, list | tuple):
             for part in value:
                 self.add(part)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            self.add(str(value))  # a password of digits is a number in YAML
         elif isinstance(value, str) and len(value) >= SECRET_CHARS_MIN and value.lower() not in WORDS:
             if value in self._alone:
                 return
@@ -51,6 +53,7 @@ class Concealed:
             redact(value)
             if len(value) >= WITHIN_CHARS_MIN:
                 self._within.update(_spellings(value))
+            self.add(_password_in(value))
 
     def without(self, value: Any) -> Any:
         """Return JSON data with `***` wherever a secret stood; the same data when nothing was used."""
@@ -67,6 +70,8 @@ class Concealed:
             return self._text(value)
         if isinstance(value, dict):
             return {self._text(str(name)): self._hidden(part) for name, part in value.items()}
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return HIDDEN if str(value) in self._alone else value
         return [self._hidden(part) for part in value] if isinstance(value, list | tuple) else value
 
     def _text(self, text: str) -> str:
@@ -145,7 +150,7 @@ class Keychain:
         if kind == "oauth2":
             self._concealed.add({name: part for name, part in found.items() if SECRET_NAME.search(name.lower())})
         else:
-            self._concealed.add(found if kind in ("static", "secrets") else _secret_parts(found))
+            self._concealed.add(found if kind == "secrets" else _secret_parts(found))
         self._found[alias] = _Token(alias, found) if kind == "bearer" else _Entry(alias, found)
 
 
@@ -183,8 +188,8 @@ SECRET_NAME = re.compile(r"token(?!_type)|secret|password|key|jwt|assertion|cook
 PUBLIC_FIELDS = frozenset(
     (
         *("token_type", "type", "scope", "grant_type", "audience", "expires_in", "host", "hostname", "port", "db_host"),
-        *("db_port", "db_name", "database", "dbname", "schema", "sslmode", "region", "endpoint", "content-type"),
-        *("accept", "user", "username", "db_user", "url"),
+        *("db_port", "db_name", "database", "dbname", "schema", "sslmode", "region", "content-type"),
+        *("accept", "user", "username", "db_user"),
     )
 )
 
@@ -194,6 +199,15 @@ def _secret_parts(fields: Any) -> Any:
     if not isinstance(fields, dict):
         return fields
     return {name: part for name, part in fields.items() if str(name).lower() not in PUBLIC_FIELDS}
+
+
+def _password_in(value: str) -> str | None:
+    """Return the password of a connection string."""
+    try:
+        found = urlsplit(value).password if "://" in value and "@" in value else None
+    except ValueError:
+        return None
+    return unquote(found) if found else None
 
 
 def _spellings(value: str) -> set[str]:

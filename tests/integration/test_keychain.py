@@ -43,6 +43,7 @@ ENTRIES: tuple[dict[str, Any], ...] = (
     {"name": "google", "kind": "google_id_token", "target_audience": "x"},
     {"name": "cloud", "kind": "secrets", "provider": "gcp", "map": {"key": "projects/p"}},
     {"name": "odd", "kind": "riddle"},
+    {"name": "place", "kind": "static", "map": {"host": "db.example", "pin": 90210, "dsn": "pg://ann:canary%2Fb@h/x"}},
     {"name": "ahead", "kind": "static", "map": {"x": "{{ keychain.later.x }}"}},
     {"name": "later", "kind": "static", "map": {"x": "1"}},
 )
@@ -225,6 +226,18 @@ async def test_no_error_variable_or_log_line_tells_a_secret(bench: Bench) -> Non
     kept = {"ctx.kept": "{{ output.saw }}", "ctx.coded": "{{ output.saw | tojson }}"}
     ended = await bench.run(Task(label="t", kind="echo", config={"x": "{{ keychain.app.secret }}"}, set=kept))
     assert ended.variables == {"kept": "***", "coded": '"***"'}
+
+
+async def test_digits_and_passwords_in_urls_are_hidden_and_places_are_not(bench: Bench) -> None:
+    template = {
+        "p": "{{ keychain.place }}",
+        "n": "{{ 90210 }}",
+        "m": "{{ 90211 }}",
+        "t": "no canary/b here: canary%2Fb",
+    }
+    ended = await bench.run(Task(label="t", kind="echo", config={"x": template}))
+    seen = {"host": "db.example", "pin": "***", "dsn": "***"}
+    assert ended.labelled == {"t": {"saw": {"p": seen, "n": "***", "m": 90211, "t": "no *** here: ***"}}}
 
 
 async def test_the_secrets_tool_serves_the_tasks_behind_it_and_no_result(bench: Bench) -> None:
