@@ -79,6 +79,12 @@ ODD = {
         "did you mean 'page'?",
         "step 'start', tool.result",
     ),
+    "a secret outside of tools": (
+        "workflow: [{step: start, tool: {kind: noop}, set: {ctx.x: '{{ keychain.api.token }}'}}]",
+        "'keychain' is undefined here",
+        "secrets are read in the fields of tools only",
+        "step 'start', set.ctx.x",
+    ),
     "a task of another step": (
         "workflow: [{step: start, tool: [{name: get, kind: noop}], next: b}, {step: b, tool: {kind: noop,"
         " result: '{{ get.x }}'}}]",

@@ -17,11 +17,11 @@ from noetl_common.core.yaml_source import PROBLEMS_MAX, Path, Source, read
 _ALWAYS = frozenset(
     (
         *("ctx", "workload", "steps", "execution_id", "catalog_id", "job", "path", "version", "env", "now"),
-        *("parent_execution_id", "result", "keychain"),
+        *("parent_execution_id", "result"),
     )
 )
 _AFTERWARDS = frozenset(("output", "event", "error"))  # when a step or a task has ended
-_IN_TASKS = frozenset(("output", "_prev", "_task", "_attempt", "__frame_max_rows"))
+_IN_TASKS = frozenset(("output", "_prev", "_task", "_attempt", "__frame_max_rows", "keychain"))
 _IN_LOOPS = frozenset(("iter", "_index", "_total", "loop_index"))
 _IN_WORKLOAD = frozenset(("payload", "input"))
 _BODY = frozenset(("tool", "input", "args"))
@@ -126,6 +126,8 @@ class _Names:
             owner = self._iterators.get(name)
             what = f"the item of the loop of step {owner!r}" if owner else "known in the body of a loop only"
             return f"{name!r} is {what}; it is undefined here", "a loop is left with its results: <step>.results"
+        if name == "keychain":
+            return "'keychain' is undefined here", "secrets are read in the fields of tools only"
         if name in self._labels:
             step = self._labels[name]
             return f"{name!r} is a task of step {step!r}; it is undefined here", f"from other steps it is {step}.{name}"
