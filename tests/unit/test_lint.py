@@ -139,6 +139,9 @@ ODD = {
 }
 
 FINE = {
+    "an input whose name is that of conditions": """
+        workflow: [{step: start, tool: {kind: noop, input: {when: monday}}}]
+    """,
     "every name that a step may read": """
         workflow:
         - step: start

@@ -108,11 +108,11 @@ class _Names:
     def _check_text(
         self, text: str, path: Path, step: str, *, known: frozenset[str], iterated: frozenset[str] | None
     ) -> None:
-        tree = _tree(text if path[-1] != "when" else condition_source(text))
+        tree = _tree(text)
         if tree is None:
             return
         guarded = _guarded(tree)
-        mentioned = names(text if path[-1] != "when" else condition_source(text))
+        mentioned = names(text)
         lines = {node.name: node.lineno for node in tree.find_all(nodes.Name)}
         for name in sorted(mentioned - known - guarded):
             if (step, name) not in self._said and len(self._report.findings) < PROBLEMS_MAX:
@@ -192,11 +192,7 @@ def _spliced_line(text: str) -> int:
 
 def _check_workload(document: dict[str, Any], playbook: Playbook, report: Report) -> None:
     places = ("workflow", "workload", "workbook", "keychain")
-    texts = [
-        condition_source(text) if path[-1] == "when" else text
-        for place in places
-        for path, text in _texts(document.get(place), (place,))
-    ]
+    texts = [text for place in places for _path, text in _texts(document.get(place), (place,))]
     used = needed_names(texts)
     if used is None or any(step.names is None for step in playbook.steps.values()):
         return  # something reads the workload whole
@@ -239,9 +235,11 @@ def _mappings(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every text that is rendered, with its place; a condition may have no braces."""
+    """Yield every text that is rendered, with its place; a condition with the braces it may lack."""
     if isinstance(value, str):
-        if is_template(value) or (path and path[-1] == "when"):
+        if path[-1] == "when" and ("next" in path or "rules" in path):
+            yield path, condition_source(value)
+        elif is_template(value):
             yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
