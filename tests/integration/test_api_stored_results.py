@@ -171,6 +171,20 @@ async def test_results_are_deleted_with_their_payloads_once_nobody_reads_them(
     assert (again["deleted"], again["deleted_count"]) == (False, 0)
 
 
+async def test_the_result_of_a_step_that_was_deleted_is_not_found(
+    client: httpx.AsyncClient, pool: Pool, bench: Bench
+) -> None:
+    execution_id = await bench.start("tests/stored")
+    await bench.route()
+    await complete_with(bench, {"first": True})
+    await bench.drive()
+    await project(pool)
+    assert (await client.delete(f"/api/result/{execution_id}/step/start")).json()["deleted_count"] == 1
+    answer = await client.get(f"/api/result/{execution_id}/start")
+    assert answer.status_code == 404 and "was deleted" in answer.json()["error"]
+    assert (await client.get(f"/api/result/{execution_id}/each")).status_code == 200
+
+
 async def test_a_childs_results_stay_while_its_parent_may_read_them(
     client: httpx.AsyncClient, pool: Pool, bench: Bench
 ) -> None:

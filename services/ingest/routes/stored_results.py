@@ -20,6 +20,7 @@ from services.ingest.requests import answer, path_id, query_int, read_json
 from services.ingest.routes import results
 from services.ingest.starts import ref_of, stored_row
 from services.ingest.store import result_record
+from services.ingest.store_claims import read_results
 from services.ingest.variables import whole_value
 
 NAME_CHARACTERS_MAX = 200
@@ -83,6 +84,8 @@ async def read_result(api: Api, request: Request) -> Response:
         if row is None:
             raise NotFound(f"execution {execution_id} has no result of {name[:60]!r}")
         ref, uri = ref_of(row), result_record(row)["ref"]
+    elif ref.shape != "loop" and ref.ref_id != NULL_REF_ID:
+        await _check_kept(api, ref)
     size = ref.bytes
     if ref.shape == "loop":
         size = await store.sum_loop_bytes(api.pool, ref.execution_id, ref.epoch)
@@ -153,6 +156,12 @@ async def _check_unread(api: Api, execution_id: int) -> None:
     reader = reader or await store.find_live_ancestor(api.pool, execution_id)
     if reader is not None:
         raise Conflict(f"execution {reader} has not ended: it may still read these results", code="still_running")
+
+
+async def _check_kept(api: Api, ref: Ref) -> None:
+    """Return if the index still has what the state names. Errors: NotFound."""
+    if not await read_results(api.pool, [(ref.execution_id, ref.ref_id)]):
+        raise NotFound(f"{ref.uri} was deleted")
 
 
 async def _payload(api: Api, ref: Ref) -> Any:
