@@ -11,13 +11,13 @@ from noetl_common.core.yaml_source import Path
 RUNNABLE = frozenset(
     (
         *("python", "http", "postgres", "noop", "playbook", "shell", "script", "duckdb", "ducklake"),
-        *("nats", "artifact", "result_fetch", "secrets", "mcp"),
+        *("nats", "artifact", "result_fetch", "secrets", "mcp", "transfer"),
     )
 )
 # Kinds that playbooks in use name. They register here; a step that needs one fails when it runs.
 KNOWN_ELSEWHERE = frozenset(
     (
-        *("snowflake", "container", "transfer", "subscription"),
+        *("snowflake", "container", "subscription"),
         *("agent", "gcs", "snowflake_transfer", "iterator", "gateway"),
         *("provider", "rhai", "wasm", "playbooks"),
     )
@@ -48,6 +48,7 @@ _KEYS = {
     "script": "code script cwd",
     "duckdb": "command commands query sql script params database db_path gcs_credential",
     "ducklake": "command commands query sql script params catalog_connection catalog_name data_path",
+    "transfer": "source target mode mapping key chunk_size",
     "playbook": "path payload return_step return_result result_step async catalog_id version task poll_interval "
     "parent_execution_id",
 }

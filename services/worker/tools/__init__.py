@@ -50,7 +50,7 @@ Tool = Callable[[Call], Awaitable[Outcome]]
 KINDS = frozenset(
     {
         *("noop", "python", "http", "postgres", "duckdb", "ducklake", "shell", "script"),
-        *("nats", "artifact", "result_fetch", "secrets", "mcp"),
+        *("nats", "artifact", "result_fetch", "secrets", "mcp", "transfer"),
     }
 )
 TOOLS: dict[str, Tool] = {}  # those called so far

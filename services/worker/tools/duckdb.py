@@ -89,7 +89,7 @@ def script_for(call: Call, text: str) -> Script:
     statements = split(text)
     if not statements:
         raise Invalid("no SQL command provided: expected a statement, found only blanks and comments")
-    return Script(database=database, text=text, statements=statements, queries=_bound(call, statements))
+    return Script(database=database, text=text, statements=statements, queries=bound(call, statements))
 
 
 def execute(session: Session, script: Script) -> list[dict[str, Any]]:
@@ -122,7 +122,11 @@ def _result(session: Session, script: Script, index: int) -> dict[str, Any]:
         raise
 
 
-def _bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]]:
+def bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]]:
+    """Return each statement with placeholders $1, $2, ... and what `params` binds to them.
+
+    Errors: Invalid.
+    """
     params = call.config.get("params")
     if params is None or params == [] or params == {}:
         return [(statement.text, []) for statement in statements]
@@ -131,8 +135,8 @@ def _bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]
     binder = Binder(params)
     queries = []
     for statement in statements:
-        text, bound = binder.bind(_percent_style(statement.text, params))
-        queries.append((text, [_value(parameter) for parameter in bound]))
+        text, values = binder.bind(_percent_style(statement.text, params))
+        queries.append((text, [_value(parameter) for parameter in values]))
     binder.check_all_used()
     return queries
 

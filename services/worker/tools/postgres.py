@@ -69,7 +69,7 @@ async def run(call: Call) -> Outcome:
     except TimeoutError:
         return failed("db_timeout", f"postgres: no result within {timeout_s:g} s", code="DB_TIMEOUT", retryable=True)
     except psycopg.Error as exc:
-        return _failed(exc)
+        return failure_of(exc)
     except Unavailable as exc:
         return failed("db_connection", f"postgres: {exc}", code=exc.code, retryable=True)
     except NoetlError as exc:
@@ -88,11 +88,11 @@ async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
     statements = split(script)
     if not statements:
         raise Invalid("no SQL command provided: expected a statement, found only blanks and comments")
-    queries = _bound(call, statements)
-    conninfo = await _conninfo(call)
+    queries = bound(call, statements)
+    conninfo = await conninfo_of(call)
 
     async def prepare(conn: Conn) -> None:
-        await conn.execute(SQL["open_session"], _session(call, timeout_s))
+        await conn.execute(SQL["open_session"], session_of(call, timeout_s))
 
     async with connections().borrow(conninfo, prepare) as conn:
         if len(statements) == 1 or any(statement.runs_alone for statement in statements):
@@ -155,7 +155,11 @@ def script_of(config: Mapping[str, Any]) -> str:
     return ";\n".join(parts)
 
 
-def _bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]]:
+def bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]]:
+    """Return each statement with placeholders $1, $2, ... and what `params` binds to them.
+
+    Errors: Invalid.
+    """
     params = call.config.get("params")
     if params is None or params == [] or params == {}:
         return [(statement.text, []) for statement in statements]
@@ -164,8 +168,8 @@ def _bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]
     binder = Binder(params)
     queries = []
     for statement in statements:
-        text, bound = binder.bind(statement.text)
-        queries.append((text, [_value(parameter) for parameter in bound]))
+        text, values = binder.bind(statement.text)
+        queries.append((text, [_value(parameter) for parameter in values]))
     binder.check_all_used()
     return queries
 
@@ -190,7 +194,8 @@ def _refuse_nul(text: str, what: str) -> None:
         raise Invalid(f"{what} holds a NUL character, which Postgres cannot store; replace it before")
 
 
-def _session(call: Call, timeout_s: float) -> dict[str, Any]:
+def session_of(call: Call, timeout_s: float) -> dict[str, Any]:
+    """Return the parameters of the query `open_session`."""
     schema = call.config.get("schema")
     return {
         "application_name": f"noetl/{call.execution_id}/{call.step}"[:63],
@@ -210,8 +215,11 @@ def _timeout_s(call: Call) -> float:
     return min(timeout_s, call.timeout_s)
 
 
-async def _conninfo(call: Call) -> str:
-    """Return libpq's connection string; explicit fields of the task win over those of the credential."""
+async def conninfo_of(call: Call) -> str:
+    """Return libpq's connection string; explicit fields of the task win over those of the credential.
+
+    Errors: Invalid, NotFound for an unknown credential.
+    """
     auth = call.config.get("auth") or call.config.get("credential")
     fields: dict[str, Any] = {}
     if isinstance(auth, dict):
@@ -245,7 +253,8 @@ def _connection_fields(source: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _failed(exc: psycopg.Error) -> Outcome:
+def failure_of(exc: psycopg.Error) -> Outcome:
+    """Return the outcome of an error of Postgres: its kind by SQLSTATE, and the notes that say where it happened."""
     state = exc.sqlstate or ""
     if state:
         kind, retryable = next((kind, again) for prefix, kind, again in KINDS if state.startswith(prefix))

@@ -15,6 +15,7 @@ from psycopg import pq
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.rows import TupleRow
+from psycopg.types.string import ByteaLoader
 
 from noetl_common.sql import load_queries
 
@@ -197,6 +198,15 @@ class _Context:
 
     def __init__(self, adapters: AdaptersMap) -> None:
         self.adapters = adapters
+
+
+def exact_adapters() -> AdaptContext:
+    """Return adapters whose values another table takes as they are: as ADAPTERS, but bytea bytes and json text."""
+    adapters = AdaptersMap(ADAPTERS.adapters)
+    adapters.register_loader("bytea", ByteaLoader)
+    for name in ("json", "jsonb"):
+        adapters.register_loader(name, _Text)
+    return _Context(adapters)
 
 
 ADAPTERS = _json_adapters()
