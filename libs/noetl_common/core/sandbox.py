@@ -82,6 +82,9 @@ class ScopeContext(Context):
         try:
             return self.scope.lookup(key)
         except KeyError:
+            if key == "keychain":
+                # Undefined would put an empty text where its author wanted a secret.
+                raise LookupError("keychain is resolved in the worker, in the fields of a tool only") from None
             return self.parent.get(key, missing)
 
     def charge(self, made: Any) -> Any:

@@ -87,9 +87,6 @@ class Scope:
         try:
             return self._workload_key(name)
         except KeyError:
-            if name == "keychain" and name not in self._system:
-                # No KeyError: undefined would put an empty text where its author wanted a secret.
-                raise LookupError("keychain is resolved in the worker, in the fields of a tool only") from None
             return self._value(self._system[name])
 
     def _namespace(self, name: str) -> Any:
