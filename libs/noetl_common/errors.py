@@ -13,6 +13,7 @@
   - TooLarge                     413
   - Unauthorized                 401 or 403
   - AddressRefused               a tool may not connect there
+  - ToolFailed                   what a tool stands on refused; carries the error of the tool's outcome
   - Unavailable                  503, retry later
   - ReferenceNotAvailable        a payload cannot be read from any tier
   - ReferenceCorrupt             a payload's digest is not the one recorded
@@ -155,6 +156,17 @@ class AddressRefused(NoetlError):
 
     code = "ADDRESS_REFUSED"
     status = 403
+
+
+class ToolFailed(NoetlError):
+    """What a tool stands on refused: `error` (kind, code, message, retryable) becomes that of the tool's outcome."""
+
+    code = "TOOL_FAILED"
+    status = 422
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        self.error = error
+        super().__init__(str(error.get("message", "")))
 
 
 class Unavailable(NoetlError):

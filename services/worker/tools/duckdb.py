@@ -12,9 +12,9 @@ import msgspec
 
 from noetl_common.core.outcome import Outcome
 from noetl_common.db import json_text
-from noetl_common.errors import DependencyMissing, Invalid, NoetlError, NotFound, Unavailable
+from noetl_common.errors import DependencyMissing, Invalid, NoetlError, NotFound, ToolFailed, Unavailable
 from services.worker.tools import Call, failed
-from services.worker.tools.duckdb_session import MEMORY, DuckdbFailed, Session, close_threads, open_session
+from services.worker.tools.duckdb_session import MEMORY, Session, close_threads, open_session
 from services.worker.tools.postgres import script_of, summary_of
 from services.worker.tools.script_source import read_source
 from services.worker.tools.sql_statements import Binder, Parameter, Statement, split, tokens
@@ -66,9 +66,9 @@ async def outcome_of(call: Call, plan: Any) -> Outcome:
     except TimeoutError:
         message = f"{kind}: no result within {call.timeout_s:g} s"
         return failed("db_timeout", message, code="DB_TIMEOUT", retryable=True)
-    except DuckdbFailed as exc:
+    except ToolFailed as exc:
         place = "".join(f" ({note})" for note in getattr(exc, "__notes__", ()))
-        return failed(exc.kind, f"{kind}: {exc}{place}", code=exc.code, retryable=exc.retryable)
+        return Outcome(status="error", error={**exc.error, "message": f"{kind}: {exc}{place}"})
     except Unavailable as exc:
         return failed("db_connection", f"{kind}: {exc}", code=exc.code, retryable=True)
     except NoetlError as exc:

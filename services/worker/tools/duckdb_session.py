@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from noetl_common.config import env, load
-from noetl_common.errors import DependencyMissing, Invalid, NoetlError, TooLarge
+from noetl_common.errors import DependencyMissing, Invalid, TooLarge, ToolFailed
 from services.worker.tools.duckdb_values import json_value
 
 if TYPE_CHECKING:
@@ -43,19 +43,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     duckdb_memory_bytes_max: MemoryBytesMax = 512 * 1024 * 1024
 
 
-class DuckdbFailed(NoetlError):
-    """DuckDB refused a statement. `kind` and `retryable` are those of the tool's error."""
-
-    code = "DUCKDB"
-    status = 422
-
-    def __init__(self, message: str, *, kind: str, code: str, retryable: bool) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.code = code
-        self.retryable = retryable
-
-
 class Session:
     """One connection. Its methods are called in a thread by `call`, one at a time."""
 
@@ -69,7 +56,7 @@ class Session:
     async def call(self, work: Callable[[], T]) -> T:
         """Return what `work` returns in a thread; when this task is cancelled, the statement is interrupted first.
 
-        Errors: DuckdbFailed; those of `work` pass through.
+        Errors: ToolFailed; those of `work` pass through.
         """
         self.pending = pending = _threads().submit(self._translated, work)
         try:
@@ -158,7 +145,7 @@ class Session:
 async def open_session(database: str, *, idempotency_key: str, lock_name: str = "") -> AsyncIterator[Session]:
     """Lend a session on a database file, or `:memory:`, once no other call of this worker has that file.
 
-    Errors: DependencyMissing names the extra; DuckdbFailed when the file cannot be opened.
+    Errors: DependencyMissing names the extra; ToolFailed when the file cannot be opened.
     """
     library = _library()
     session = Session(database, library)
@@ -194,7 +181,7 @@ def _asks(text: str) -> bool:
     return text.lstrip("( \n\t").upper().startswith(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE"))
 
 
-def _failure(exc: Exception) -> DuckdbFailed:
+def _failure(exc: Exception) -> ToolFailed:
     name = type(exc).__name__.removesuffix("Exception")
     # What follows the first paragraph quotes the statement, and with it what was rendered into it.
     text = str(exc).partition("\n\n")[0].strip()
@@ -208,7 +195,7 @@ def _failure(exc: Exception) -> DuckdbFailed:
         "Internal": ("internal", False),
         "Fatal": ("internal", False),
     }.get(name, ("sql", False))
-    failure = DuckdbFailed(text, kind=kind, code=f"DUCKDB_{name.upper()}", retryable=retryable)
+    failure = ToolFailed({"kind": kind, "code": f"DUCKDB_{name.upper()}", "message": text, "retryable": retryable})
     for note in getattr(exc, "__notes__", ()):
         failure.add_note(note)
     return failure

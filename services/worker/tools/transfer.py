@@ -9,11 +9,10 @@ import msgspec
 import psycopg
 
 from noetl_common.core.outcome import Outcome
-from noetl_common.errors import DependencyMissing, Invalid, NoetlError, NotFound
+from noetl_common.errors import DependencyMissing, Invalid, NoetlError, NotFound, ToolFailed
 from services.worker.tools import Call, failed
-from services.worker.tools.duckdb_session import DuckdbFailed
 from services.worker.tools.postgres import failure_of
-from services.worker.tools.transfer_endpoints import SOURCES, TARGETS, Mode, Row, SourceFailed, Writing
+from services.worker.tools.transfer_endpoints import SOURCES, TARGETS, Mode, Row, Writing
 
 CHUNK_ROWS = 1000
 CHUNK_ROWS_MAX = 100_000
@@ -43,12 +42,10 @@ async def run(call: Call) -> Outcome:
     except TimeoutError:
         message = f"transfer: not done within {call.timeout_s:g} s; nothing was written"
         return failed("db_timeout", message, code="TRANSFER_TIMEOUT", retryable=True)
-    except SourceFailed as exc:
-        return Outcome(status="error", error={**exc.error, "message": f"transfer: source: {exc.error.get('message')}"})
     except psycopg.Error as exc:
         return failure_of(exc)
-    except DuckdbFailed as exc:
-        return failed(exc.kind, f"transfer: {exc}{_place(exc)}", code=exc.code, retryable=exc.retryable)
+    except ToolFailed as exc:
+        return Outcome(status="error", error={**exc.error, "message": f"transfer: {exc}{_place(exc)}"})
     except NoetlError as exc:
         is_config = isinstance(exc, NotFound | Invalid | DependencyMissing)
         message = f"transfer: {exc}{_place(exc)}"
@@ -142,7 +139,9 @@ def _endpoint(config: dict[str, Any], side: Side) -> dict[str, Any]:
     kind = str(given.get("type") or given.get("kind") or "").lower()
     known = SOURCES if side == "source" else TARGETS
     if kind == "snowflake":
-        raise DependencyMissing(f"{side}.type: snowflake needs its own library: pip install noetl[snowflake]")
+        raise DependencyMissing(
+            f"{side}.type: snowflake is not available in this release; it comes with noetl[snowflake]"
+        )
     if kind not in known:
         raise Invalid(f"{side}.type: expected {', '.join(sorted(known))}, found {kind!r}")
     return {**given, "type": kind}

@@ -8,7 +8,7 @@ import msgspec
 import psycopg
 
 from noetl_common.db import json_text
-from noetl_common.errors import Invalid, NoetlError
+from noetl_common.errors import Invalid, ToolFailed
 from services.worker.tools import Call, dispatch, duckdb, postgres
 from services.worker.tools.duckdb_session import MEMORY, Session, open_session
 from services.worker.tools.duckdb_values import json_value
@@ -37,17 +37,6 @@ class Table(msgspec.Struct, kw_only=True):
     name: str
     columns: dict[str, bool]
     key: tuple[str, ...]
-
-
-class SourceFailed(NoetlError):
-    """The tool of a source failed; `error` is that of its outcome."""
-
-    code = "TRANSFER_SOURCE"
-    status = 422
-
-    def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(str(error.get("message")))
-        self.error = error
 
 
 class Source(Protocol):
@@ -90,7 +79,7 @@ class HttpSource:
         fields = {name: value for name, value in self._config.items() if name in HTTP_FIELDS}
         outcome = await dispatch(msgspec.structs.replace(self._call, kind="http", config=fields))
         if not outcome.ok:
-            raise SourceFailed(outcome.error or {})
+            raise ToolFailed(outcome.error or {})
         path = str(self._config.get("data_path") or "")
         found = _at_path(outcome.data["data"], path)
         what = f"source.data_path {path!r}" if path else "source: the body"
