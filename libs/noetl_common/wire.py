@@ -10,7 +10,7 @@ import msgspec
 from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.events import Envelope
 from noetl_common.core.values import PAYLOAD_INLINE_BYTES_MAX as PAYLOAD_INLINE_BYTES_MAX
-from noetl_common.core.values import Shape, Tier
+from noetl_common.core.values import Ref, Shape, Tier
 from noetl_common.errors import Invalid, TooLarge
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -73,6 +73,19 @@ class ResultRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     preview: Any = None
     extracted: dict[str, Any] | None = None
     inline: Inline = None
+
+
+def ref_of(row: ResultRow) -> Ref:
+    """Return the reference to a result's row."""
+    return Ref(
+        execution_id=row.execution_id,
+        ref_id=row.ref_id,
+        tier=row.store_tier,
+        bytes=row.bytes,
+        sha256=row.sha256,
+        shape=row.shape,
+        label=row.step,
+    )
 
 
 class Claimed(msgspec.Struct, kw_only=True):

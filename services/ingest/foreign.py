@@ -10,9 +10,9 @@ from noetl_common.core.shard import hashed_id
 from noetl_common.core.values import printable, reference_of
 from noetl_common.errors import Invalid
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import Report, ResultRow, encode
+from noetl_common.wire import Report, ResultRow, encode, ref_of
+from services.ingest.read_payloads import stored_row
 from services.ingest.requests import INT64_MAX
-from services.ingest.starts import ref_of, stored_row
 
 # Where the tool's result stands in a foreign payload, by preference.
 DATA_KEYS = ("result", "response", "data", "output_result")

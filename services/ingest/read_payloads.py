@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_common.core.results import extract, merged
+from noetl_common.core.results import extract, merged, preview
 from noetl_common.core.routing.draft import Decision, Payload
 from noetl_common.core.values import Ref
 from noetl_common.db import Pool
@@ -82,21 +82,28 @@ async def store_payloads(store: ResultStore, made: Sequence[Decision]) -> list[R
 
 async def _stored(store: ResultStore, payload: Payload) -> ResultRow:
     ref = payload.ref
-    stored = await store.write(ref.execution_id, ref.label, payload.body)
     step, _, label = ref.label.partition(".")
+    row = await stored_row(store, payload.body, execution_id=ref.execution_id, step=step, ref_id=ref.ref_id)
+    row.task_label, row.shape = label, ref.shape
+    row.loop_epoch, row.iter_index = payload.loop_epoch, payload.iter_index
+    return row
+
+
+async def stored_row(store: ResultStore, text: bytes, *, execution_id: int, step: str, ref_id: int) -> ResultRow:
+    """Keep an encoded payload, inline or in a tier, and return its row. Errors: ReferenceNotAvailable."""
+    stored = await store.write(execution_id, step, text)
+    # What stands in the row is its own preview.
+    payload = msgspec.json.decode(text) if stored.inline is None else None
     return ResultRow(
-        execution_id=ref.execution_id,
-        ref_id=ref.ref_id,
+        execution_id=execution_id,
+        ref_id=ref_id,
         step=step,
-        task_label=label,
-        shape=ref.shape,
-        loop_epoch=payload.loop_epoch,
-        iter_index=payload.iter_index,
-        store_tier=stored.tier,
-        physical_uri=stored.uri,
         bytes=stored.bytes,
         sha256=stored.sha256,
+        store_tier=stored.tier,
+        physical_uri=stored.uri,
         compression=stored.compression,
-        extracted=extract(payload.value) if stored.inline is None else None,
+        preview=preview(payload) if payload is not None else None,
+        extracted=extract(payload),
         inline=stored.inline,
     )

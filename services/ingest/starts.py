@@ -13,18 +13,18 @@ from noetl_common import metrics
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Playbook
-from noetl_common.core.results import extract, preview
 from noetl_common.core.scope import system_names
 from noetl_common.core.shard import hashed_id, shard_of
-from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, fits_inline
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Value, fits_inline
 from noetl_common.core.workload import effective_workload
 from noetl_common.db import Pool, utc_now_text
 from noetl_common.errors import Invalid, NotFound, TooLarge, Unavailable
 from noetl_common.ids import mint_execution_id
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import ResultRow, encode
+from noetl_common.wire import ResultRow, encode, ref_of
 from services.ingest import store, store_catalog
 from services.ingest.append import Appender, Start
+from services.ingest.read_payloads import stored_row
 from services.ingest.store_catalog import CatalogRow
 
 WORKLOAD_LABEL = "workload"
@@ -186,38 +186,6 @@ class Starter:
             ref_id=hashed_id(execution_id, "workload"),
         )
         return Value(ref=ref_of(row)), [row]
-
-
-async def stored_row(store_: ResultStore, text: bytes, *, execution_id: int, step: str, ref_id: int) -> ResultRow:
-    """Keep an encoded payload, inline or in a tier, and return its row. Errors: ReferenceNotAvailable."""
-    stored = await store_.write(execution_id, step, text)
-    payload = msgspec.json.decode(text)
-    return ResultRow(
-        execution_id=execution_id,
-        ref_id=ref_id,
-        step=step,
-        bytes=stored.bytes,
-        sha256=stored.sha256,
-        store_tier=stored.tier,
-        physical_uri=stored.uri,
-        compression=stored.compression,
-        preview=preview(payload),
-        extracted=extract(payload),
-        inline=stored.inline,
-    )
-
-
-def ref_of(row: ResultRow) -> Ref:
-    """Return the reference to a result's row."""
-    return Ref(
-        execution_id=row.execution_id,
-        ref_id=row.ref_id,
-        tier=row.store_tier,
-        bytes=row.bytes,
-        sha256=row.sha256,
-        shape=row.shape,
-        label=row.step,
-    )
 
 
 def _checked_key(key: str | None) -> str | None:

@@ -14,11 +14,10 @@ from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, fits_in
 from noetl_common.db import Pool
 from noetl_common.errors import Invalid, TooLarge
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import ResultRow, encode
+from noetl_common.wire import ResultRow, encode, ref_of
 from services.ingest import store_state
 from services.ingest.payloads import PayloadCache
-from services.ingest.read_payloads import read_payloads
-from services.ingest.starts import ref_of, stored_row
+from services.ingest.read_payloads import read_payloads, stored_row
 
 NAME_CHARACTERS_MAX = 200
 SET_BYTES_MAX = 4096  # of names and references in one event

@@ -14,7 +14,7 @@ from noetl_common.core.scope import NeedPayload
 from noetl_common.core.values import Ref
 from noetl_common.errors import ReferenceCorrupt, ReferenceNotAvailable
 from noetl_common.store.results import ResultStore, key_of
-from noetl_common.wire import ResultRow
+from noetl_common.wire import ResultRow, ref_of
 from services.worker.api import LoopPage, persistently
 
 ROUNDS_MAX = 50
@@ -153,7 +153,7 @@ class Payloads:
 
         async def place(row: ResultRow) -> None:
             async with limit:
-                body = bytes(row.inline) if row.inline is not None else await self._body(_ref_of(row))
+                body = bytes(row.inline) if row.inline is not None else await self._body(ref_of(row))
             if 0 <= row.iter_index < ref.size:
                 value = _decoded(body, ref.uri)
                 is_labelled = row.shape == "pipeline" and isinstance(value, dict)
@@ -188,18 +188,6 @@ class Payloads:
 
 def _key(ref: Ref) -> Key:
     return ref.execution_id, ref.ref_id, ref.epoch if ref.shape == "loop" else 0
-
-
-def _ref_of(row: ResultRow) -> Ref:
-    return Ref(
-        execution_id=row.execution_id,
-        ref_id=row.ref_id,
-        tier=row.store_tier,
-        bytes=row.bytes,
-        sha256=row.sha256,
-        shape=row.shape,
-        label=row.task_label or row.step,
-    )
 
 
 def _decoded(body: bytes, uri: str) -> Any:

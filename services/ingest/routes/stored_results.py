@@ -12,13 +12,13 @@ from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import TERMINAL
 from noetl_common.core.values import NULL_REF_ID, Ref, Value
 from noetl_common.errors import Conflict, Invalid, NotFound
-from noetl_common.wire import BODY_BYTES_MAX, encode
+from noetl_common.wire import BODY_BYTES_MAX, encode, ref_of
 from services.ingest import store_executions, store_state
 from services.ingest import store_results as store
 from services.ingest.endpoints import EXECUTE, READ, WRITE, Api, Endpoint
+from services.ingest.read_payloads import stored_row
 from services.ingest.requests import answer, path_id, query_int, read_json
 from services.ingest.routes import results
-from services.ingest.starts import ref_of, stored_row
 from services.ingest.store import result_record
 from services.ingest.store_claims import read_results
 from services.ingest.variables import whole_value
