@@ -37,7 +37,7 @@ check: install ## Lint, format, types, import rules
 
 .PHONY: test
 test: install check ## Every gate and every test; starts the Postgres and NATS it needs itself
-	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: fmt
 fmt: install ## Format, and fix what can be fixed

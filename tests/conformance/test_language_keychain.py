@@ -7,8 +7,6 @@ import pytest
 
 from tests.conformance.running import completed, document, failed, register
 
-pytestmark = pytest.mark.xdist_group("conformance")
-
 SECRET = "canary-Jq8d-value"
 KEYCHAIN: list[dict[str, Any]] = [
     {"name": "app", "kind": "static", "map": {"key": SECRET, "name": "{{ client }}"}},

@@ -17,7 +17,6 @@ from tests.conformance.stub_api import StubApi
 FOLDER = os.environ.get("NOETL_CONFORMANCE_DIR", "")
 pytestmark = [
     pytest.mark.skipif(not FOLDER, reason="NOETL_CONFORMANCE_DIR is not set"),
-    pytest.mark.xdist_group("conformance"),
 ]
 
 
