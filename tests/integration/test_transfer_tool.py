@@ -273,7 +273,7 @@ PG: dict[str, Any] = {"type": "postgres", "auth": "shop", "table": "post"}
         ({"target": PG}, "source: expected a mapping with `type`, found NoneType"),
         ({"source": {"type": "ftp"}, "target": PG}, "source.type: expected duckdb, http, postgres, found 'ftp'"),
         ({"source": HTTP, "target": {"type": "http"}}, "target.type: expected duckdb, postgres, found 'http'"),
-        ({"source": HTTP, "target": {"type": "snowflake"}}, "it comes with noetl[snowflake]"),
+        ({"source": HTTP, "target": {"type": "snowflake"}}, "it will come as noetl[snowflake]"),
         ({"source": {"type": "duckdb"}, "target": {"type": "duckdb"}}, "expected another target than duckdb"),
         ({"source": HTTP, "target": PG, "mode": "merge"}, "mode: expected append, replace or upsert, found 'merge'"),
         ({"source": HTTP, "target": PG, "chunk_size": 0}, "chunk_size: expected 1 to 100000, found 0"),

@@ -66,9 +66,11 @@ async def read_secret(provider: Any, name: Any) -> str:
 
 
 def missing_extra(kind: str) -> DependencyMissing:
-    """Return the error for what needs an extra."""
+    """Return the error for a provider that this release does not have."""
     extra = ELSEWHERE[kind]
-    return DependencyMissing(f"{kind!r} needs the extra noetl[{extra}], which is not installed; expected env or file")
+    return DependencyMissing(
+        f"{kind!r} is not available in this release (it will come as noetl[{extra}]); expected env or file"
+    )
 
 
 def _variable(sources: SecretSources, name: str) -> str:

@@ -140,7 +140,7 @@ def _endpoint(config: dict[str, Any], side: Side) -> dict[str, Any]:
     known = SOURCES if side == "source" else TARGETS
     if kind == "snowflake":
         raise DependencyMissing(
-            f"{side}.type: snowflake is not available in this release; it comes with noetl[snowflake]"
+            f"{side}.type: snowflake is not available in this release (it will come as noetl[snowflake])"
         )
     if kind not in known:
         raise Invalid(f"{side}.type: expected {', '.join(sorted(known))}, found {kind!r}")
