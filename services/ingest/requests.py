@@ -98,3 +98,8 @@ def paging(request: Request, *, size_default: int, size_max: int, size_min: int 
 def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return `value` as a JSON response."""
     return Response(wire.encode(value), status_code=status, media_type="application/json", headers=headers)
+
+
+def idempotency_key_of(request: Request) -> str | None:
+    """Return the key a caller sent, in either spelling of its header."""
+    return request.headers.get("idempotency-key") or request.headers.get("x-idempotency-key")

@@ -59,6 +59,20 @@ def environ_of(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
+def answer_of(started: Started) -> dict[str, Any]:
+    """Return what the API says of a start."""
+    return {
+        "execution_id": str(started.execution_id),
+        "status": "duplicate" if started.is_duplicate else "started",
+        "duplicate": started.is_duplicate,
+        "commands_generated": 0 if started.is_duplicate else 1,
+        "event_id": str(started.event_id),
+        "path": started.entry.path,
+        "version": started.entry.version,
+        "catalog_id": str(started.entry.catalog_id),
+    }
+
+
 class Starter:
     """Starts executions. Parsed playbooks are kept for a while: a version never changes."""
 

@@ -12,7 +12,7 @@ from noetl_common.errors import Invalid, NotFound
 from noetl_common.wire import BATCH_EVENTS_MAX, PAYLOAD_INLINE_BYTES_MAX, Report, ReportBatch, Reported
 from services.ingest.endpoints import WORKER, Api, Endpoint
 from services.ingest.foreign import Converted, ForeignBatch, ForeignEvent, called_ref_id, convert, name_result
-from services.ingest.requests import answer, check_nesting, path_id, read_body
+from services.ingest.requests import answer, check_nesting, idempotency_key_of, path_id, read_body
 from services.ingest.store import insert_results
 from services.ingest.store_claims import read_results
 from services.ingest.store_executions import find_event
@@ -47,7 +47,7 @@ async def append_batch(api: Api, request: Request) -> Response:
     foreign = wire.decode(body, ForeignBatch)
     _check_size(len(foreign.events))
     reported = await _take_foreign(api, foreign)
-    key = request.headers.get("idempotency-key") or request.headers.get("x-idempotency-key")
+    key = idempotency_key_of(request)
     duplicate = bool(reported.outcomes) and all(outcome == "duplicate" for outcome in reported.outcomes)
     return answer(
         {

@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from noetl_common.errors import Invalid
 from services.ingest.endpoints import EXECUTE, Api, Endpoint
-from services.ingest.requests import answer, read_json
+from services.ingest.requests import answer, idempotency_key_of, read_json
 from services.ingest.routes.catalog import version_of
-from services.ingest.starts import Asked
+from services.ingest.starts import Asked, answer_of
 
 
 class Execution(msgspec.Struct, kw_only=True):
@@ -36,21 +36,10 @@ async def execute(api: Api, request: Request) -> Response:
         catalog_id=asked.catalog_id,
         payload={**(asked.input or {}), **(asked.workload or {}), **(asked.payload or {})},
         parent_execution_id=asked.parent_execution_id,
-        idempotency_key=request.headers.get("idempotency-key") or request.headers.get("x-idempotency-key"),
+        idempotency_key=idempotency_key_of(request),
     )
     started = await api.starter.start(wanted)
-    return answer(
-        {
-            "execution_id": str(started.execution_id),
-            "status": "duplicate" if started.is_duplicate else "started",
-            "duplicate": started.is_duplicate,
-            "commands_generated": 0 if started.is_duplicate else 1,
-            "event_id": str(started.event_id),
-            "path": started.entry.path,
-            "version": started.entry.version,
-            "catalog_id": str(started.entry.catalog_id),
-        }
-    )
+    return answer(answer_of(started))
 
 
 ENDPOINTS = (

@@ -10,8 +10,8 @@ from noetl_common.core.values import Value
 from noetl_common.errors import NotFound
 from services.ingest import store_executions
 from services.ingest.endpoints import EXECUTE, Api, Endpoint
-from services.ingest.requests import answer, path_id, read_json
-from services.ingest.starts import Asked
+from services.ingest.requests import answer, idempotency_key_of, path_id, read_json
+from services.ingest.starts import Asked, answer_of
 from services.ingest.variables import whole_value
 
 
@@ -37,22 +37,10 @@ async def rerun(api: Api, request: Request) -> Response:
         Asked(
             catalog_id=row["catalog_id"],
             payload={**(before or {}), **(asked.workload or {}), **(asked.payload or {})},
-            idempotency_key=request.headers.get("idempotency-key") or request.headers.get("x-idempotency-key"),
+            idempotency_key=idempotency_key_of(request),
         )
     )
-    return answer(
-        {
-            "execution_id": str(started.execution_id),
-            "rerun_of": str(execution_id),
-            "status": "duplicate" if started.is_duplicate else "started",
-            "duplicate": started.is_duplicate,
-            "commands_generated": 0 if started.is_duplicate else 1,
-            "event_id": str(started.event_id),
-            "path": started.entry.path,
-            "version": started.entry.version,
-            "catalog_id": str(started.entry.catalog_id),
-        }
-    )
+    return answer({**answer_of(started), "rerun_of": str(execution_id)})
 
 
 ENDPOINTS = (

@@ -17,7 +17,7 @@ from services.worker.tools import Call, failed
 from services.worker.tools.duckdb_session import MEMORY, Session, close_threads, open_session
 from services.worker.tools.postgres import script_of, summary_of
 from services.worker.tools.script_source import read_source
-from services.worker.tools.sql_statements import Binder, Parameter, Statement, split, tokens
+from services.worker.tools.sql_statements import Parameter, Statement, bind_all, split, tokens
 
 ALONE = frozenset(
     (
@@ -128,17 +128,7 @@ def bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]
     Errors: Invalid.
     """
     params = call.config.get("params")
-    if params is None or params == [] or params == {}:
-        return [(statement.text, []) for statement in statements]
-    if not isinstance(params, list | dict):
-        raise Invalid(f"params: expected a list or a mapping, found {type(params).__name__}")
-    binder = Binder(params)
-    queries = []
-    for statement in statements:
-        text, values = binder.bind(_percent_style(statement.text, params))
-        queries.append((text, [_value(parameter) for parameter in values]))
-    binder.check_all_used()
-    return queries
+    return bind_all(statements, params, value=_value, spelled=lambda text: _percent_style(text, params or []))
 
 
 def _percent_style(text: str, params: list[Any] | Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from noetl_common.errors import Invalid, NoetlError, NotFound, TooLarge, Unavail
 from services.worker.tools import Call, failed
 from services.worker.tools.postgres_connections import SQL, Conn, connections
 from services.worker.tools.script_source import read_source
-from services.worker.tools.sql_statements import Binder, Parameter, Statement, split
+from services.worker.tools.sql_statements import Parameter, Statement, bind_all, split
 
 ROWS_MAX = 1_000_000  # of one statement
 COMMAND_FIELDS = ("command", "query", "sql", "commands")
@@ -160,18 +160,7 @@ def bound(call: Call, statements: list[Statement]) -> list[tuple[str, list[Any]]
 
     Errors: Invalid.
     """
-    params = call.config.get("params")
-    if params is None or params == [] or params == {}:
-        return [(statement.text, []) for statement in statements]
-    if not isinstance(params, list | dict):
-        raise Invalid(f"params: expected a list or a mapping, found {type(params).__name__}")
-    binder = Binder(params)
-    queries = []
-    for statement in statements:
-        text, values = binder.bind(statement.text)
-        queries.append((text, [_value(parameter) for parameter in values]))
-    binder.check_all_used()
-    return queries
+    return bind_all(statements, call.config.get("params"), value=_value)
 
 
 def _value(parameter: Parameter) -> Any:

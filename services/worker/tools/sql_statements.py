@@ -5,7 +5,7 @@ comments, parentheses, BEGIN ATOMIC bodies. `standard_conforming_strings` is tak
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -127,6 +127,31 @@ def tokens(text: str) -> Iterator[Token]:
             raise Invalid(f"SQL: expected the end of the {UNTERMINATED[match.lastgroup]} that begins in line {line}")
         yield Token(kind, text[position:end], position)
         position = end
+
+
+def bind_all(
+    statements: Sequence["Statement"],
+    params: Any,
+    *,
+    value: Callable[["Parameter"], Any],
+    spelled: Callable[[str], str] = str,
+) -> list[tuple[str, list[Any]]]:
+    """Return each statement with placeholders $1, $2, ... and what `params` binds to them.
+
+    `value` says what the driver gets for a parameter; `spelled` brings a dialect's own placeholders into ours.
+    Errors: Invalid, also for a parameter that no placeholder names.
+    """
+    if params is None or params == [] or params == {}:
+        return [(statement.text, []) for statement in statements]
+    if not isinstance(params, list | dict):
+        raise Invalid(f"params: expected a list or a mapping, found {type(params).__name__}")
+    binder = Binder(params)
+    queries = []
+    for statement in statements:
+        text, values = binder.bind(spelled(statement.text))
+        queries.append((text, [value(parameter) for parameter in values]))
+    binder.check_all_used()
+    return queries
 
 
 class Binder:

@@ -64,7 +64,7 @@ def _leave(draft: Draft, step: Step, *, ref: Ref | None, error: dict[str, Any] |
     failed_body = error is not None
     try:
         scope = _scope_after(draft, step, ref=ref, error=error, event_name=event_name)
-        if not failed_body:
+        if step.set and not failed_body:
             write_variables(draft, step.set, scope, step=step.name, where=f"step {step.name!r}, set")
             scope = _scope_after(draft, step, ref=ref, error=error, event_name=event_name)
         chosen = _choose_arcs(step, scope, failed=failed_body)
