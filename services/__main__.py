@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager
 
 from noetl_common.config import load
 from noetl_common.process import Service, run, serve
+from services.compactor.app import app as compactor_app
+from services.compactor.config import Config as CompactorConfig
 from services.compute.app import app as compute_app
 from services.compute.config import Config as ComputeConfig
 from services.config import Config
@@ -34,6 +36,9 @@ async def everything(stop: asyncio.Event) -> None:
         Part("compute", compute_app(load(ComputeConfig, quiet))),
         Part("ingest", ingest_app(load(IngestConfig, environ))),
     ]
+    compacting = load(CompactorConfig, quiet)
+    if compacting.enabled:
+        parts.insert(2, Part("compactor", compactor_app(compacting)))
     stopping = asyncio.create_task(stop.wait(), name="all.stop")
     try:
         api_url = await _address(parts[-1], parts, stopping)

@@ -65,11 +65,22 @@ async def connect(url: str, *, name: str = "noetl") -> Bus:
     if not url:
         _show_mode("memory")
         return MemoryBus()
-    if urlsplit(url).scheme not in SCHEMES or not urlsplit(url).hostname:
-        raise ConfigError(f"NATS_URL: expected nats://host:port, found {_place(url)!r}")
+    check_url(url)
     bus = NatsBus(url, name=name)
     await bus.start()
     return bus
+
+
+def check_url(url: str) -> None:
+    """Return if `url` is one of a NATS server. Errors: ConfigError."""
+    if urlsplit(url).scheme not in SCHEMES or not urlsplit(url).hostname:
+        raise ConfigError(f"NATS_URL: expected nats://host:port, found {server_of(url)!r}")
+
+
+def server_of(url: str) -> str:
+    """Return host and port without the credentials that a URL may hold."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or 4222}"
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -169,7 +180,7 @@ class NatsBus:
             async with asyncio.timeout(START_GRACE_S):
                 await self._ready.wait()
         except TimeoutError:
-            log.warning("bus.not_connected", server=_place(self._url))
+            log.warning("bus.not_connected", server=server_of(self._url))
 
     async def publish(self, subject: str, payload: bytes = b"") -> None:
         """Send when connected; nothing is kept for later, because a late doorbell helps nobody."""
@@ -233,7 +244,7 @@ class NatsBus:
                 await self._gave_up.wait()
             except Exception as error:
                 # Whatever the client stumbles over: the bus is a convenience, and the next try may do.
-                log.warning("bus.connect_failed", server=_place(self._url), error=error)
+                log.warning("bus.connect_failed", server=server_of(self._url), error=error)
             self._ready.clear()
             await client.close()
             await asyncio.sleep(RECONNECT_PAUSE_S)
@@ -250,11 +261,11 @@ class NatsBus:
 
     async def _on_connected(self) -> None:
         _show_mode("nats")
-        log.info("bus.connected", server=_place(self._url))
+        log.info("bus.connected", server=server_of(self._url))
 
     async def _on_disconnected(self) -> None:
         _show_mode("poll")
-        log.warning("bus.disconnected", server=_place(self._url))
+        log.warning("bus.disconnected", server=server_of(self._url))
 
     async def _on_closed(self) -> None:
         self._gave_up.set()
@@ -321,9 +332,3 @@ def _drop(reason: str) -> None:
 def _show_mode(mode: str) -> None:
     for known in ("nats", "poll", "memory"):
         metrics.gauge("noetl_transport_mode", float(known == mode), mode=known)
-
-
-def _place(url: str) -> str:
-    """Return host and port without the credentials that a URL may hold."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or 4222}"

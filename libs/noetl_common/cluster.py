@@ -9,7 +9,8 @@ from noetl_common.partitions import create_ahead
 from noetl_common.sql import load_queries
 
 SQL = load_queries("noetl_common")
-SHARDED_ROLES = ("ingest", "compute")
+SHARDED_ROLES = ("ingest", "compute", "compactor")
+OPTIONAL_ROLES = frozenset({"compactor"})  # a cluster without a process of it lacks nothing
 LEADER_ROLE, LEADER_SHARD = "meta", 0
 
 
@@ -38,7 +39,7 @@ async def initialise(conn: Conn, *, shard_count: int, partition_width_hours: int
     await create_ahead(conn, now_ms, partition_width_hours)
     async with conn.transaction():
         await conn.execute(SQL["found_cluster"], given)
-        for query in ("seed_heads", "seed_cursors", "seed_projection_checkpoints"):
+        for query in ("seed_heads", "seed_cursors", "seed_projection_checkpoints", "seed_compaction_cursors"):
             await conn.execute(SQL[query], given)
         await conn.execute(SQL["seed_leases"], {**given, "roles": list(SHARDED_ROLES)})
 

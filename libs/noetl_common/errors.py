@@ -9,6 +9,7 @@
   - Fenced                       another owner holds the shard now: roll back, drop the cache, stop
   - NotFound                     404
   - Conflict                     409
+  - Gone                         410: it went with the retention
   - Invalid                      422, with a JSON pointer
   - TooLarge                     413
   - Unauthorized                 401 or 403
@@ -114,6 +115,17 @@ class Conflict(NoetlError):
     status = 409
 
     def __init__(self, message: str, *, code: str = "CONFLICT") -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Gone(NoetlError):
+    """What was asked for existed and went with the retention."""
+
+    code = "EXECUTION_ARCHIVED"
+    status = 410
+
+    def __init__(self, message: str, *, code: str = "EXECUTION_ARCHIVED") -> None:
         self.code = code
         super().__init__(message)
 

@@ -19,7 +19,8 @@ async def append(conn: Conn, shard_id: int, inputs: Sequence[Event], *, lock_hea
     """Append `inputs` to the shard inside the caller's transaction; return each one's event id, 0 = not taken.
 
     An input is not taken when its (execution_id, dedup_key) already stands in the log or earlier in the batch,
-    or when its execution does not exist. The rest are numbered in order; the head moves by exactly that count.
+    or when its execution does not exist or is folded into a manifest. The rest are numbered in order; the head moves
+    by exactly that count.
     The head lock is taken last of all locks and held until commit: commit soon, and do not think meanwhile.
     `lock_head=False` exists for the test that shows what the lock is for.
     Errors: psycopg errors pass through; 23514 means an envelope the log refuses.

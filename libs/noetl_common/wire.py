@@ -3,6 +3,9 @@
 Ids are integers here; the user API shows them as strings.
 """
 
+import json
+import math
+import re
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -15,6 +18,9 @@ from noetl_common.errors import Invalid, TooLarge
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 BATCH_EVENTS_MAX = 256
+DETAILS_BYTES_MAX = 1024
+STREAM_CHUNKS_MAX = 10_000  # of one task of one command
+TASK_CHARACTERS_MAX = 200  # of the label of a task that streams
 NESTING_MAX = 64
 
 Outcome = Literal["accepted", "duplicate", "fenced", "unknown"]
@@ -50,6 +56,7 @@ class ClaimedCommand(msgspec.Struct, kw_only=True, omit_defaults=True):
     loop_epoch: int = 0
     iter_index: int = -1
     item: Item | None = None
+    details: dict[str, Any] | None = None  # what an earlier attempt noted down (Details)
 
 
 class ResultRow(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -85,6 +92,7 @@ def ref_of(row: ResultRow) -> Ref:
         sha256=row.sha256,
         shape=row.shape,
         label=row.step,
+        content_type=row.content_type,
     )
 
 
@@ -98,10 +106,13 @@ class Claimed(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One terminal report of one command, with the index rows (and small payloads) of its results."""
+    """One terminal report of one command, with the index rows (and small payloads) of its results.
+
+    `call.partial` is the one report that is not terminal: chunk `chunk` (0, 1, ...) of what task `task` streams.
+    """
 
     execution_id: int
-    event_type: Literal["command.completed", "command.failed", "command.cancelled"]
+    event_type: Literal["command.completed", "command.failed", "command.cancelled", "call.partial"]
     command_id: int
     claim_token: int
     step: str
@@ -112,6 +123,22 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     iter_index: int = -1
     event_time: str = ""
     meta: dict[str, Any] = {}
+    results: list[ResultRow] = []
+    task: str = ""  # call.partial only
+    chunk: int = -1  # call.partial only
+
+
+class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """POST /api/commands/{command_id}/details: what the next attempt must know if this one ends without a report.
+
+    Shapes: `details` at most DETAILS_BYTES_MAX as JSON; it replaces what was noted before. `results` holds the rows
+    of the payloads it names. Fenced by the claim token like a report.
+    """
+
+    worker_id: str
+    execution_id: int
+    claim_token: int
+    details: dict[str, Any]
     results: list[ResultRow] = []
 
 
@@ -156,6 +183,24 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def encoded(value: Any) -> bytes:
+    """Return `value` as JSON; integers over 64 bits and lone surrogates take the slow way."""
+    try:
+        return encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        text = json.dumps(_finite(value), default=str, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", errors="replace")
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no NaN and no infinity: null, as the quick way has it.
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def decode(body: bytes, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
     """Return `body` as a `kind`.
 
@@ -169,15 +214,53 @@ def decode(body: bytes, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
     try:
         value: T = decoder.decode(body)
     except RecursionError as exc:
-        raise TooLarge(f"body: expected at most {NESTING_MAX} levels of nesting") from exc
+        raise TooLarge(f"body: expected at most {NESTING_MAX} levels of nesting, found more") from exc
     except msgspec.ValidationError as exc:
         message, _, place = str(exc).partition(" - at `$")
-        raise Invalid(message, pointer=pointer_of(place.rstrip("`"))) from exc
+        pointer = pointer_of(place.rstrip("`"))
+        raise Invalid(_told(message, kind, pointer), pointer=pointer) from exc
     except msgspec.DecodeError as exc:
-        raise Invalid(f"not JSON: {exc}") from exc
+        raise Invalid(f"expected JSON, found other text: {exc}") from exc
     except UnicodeDecodeError as exc:
-        raise Invalid(f"not JSON: expected UTF-8, found other bytes at {exc.start}") from exc
+        raise Invalid(f"expected JSON in UTF-8, found other bytes at {exc.start}") from exc
     return value
+
+
+def _told(message: str, kind: Any, pointer: str) -> str:
+    """Return what msgspec says of a wrong value, as all our errors say it."""
+    if message.startswith("Invalid enum value "):
+        words = _words_at(msgspec.inspect.type_info(kind), pointer.split("/")[1:])
+        return f"expected one of {', '.join(map(str, words))}, found {message.removeprefix('Invalid enum value ')}"
+    for pattern, told in _TELLINGS:
+        if pattern.match(message):
+            return pattern.sub(told, message)
+    return f"expected another value, found: {message}"
+
+
+_TELLINGS = tuple(
+    (re.compile(pattern), told)
+    for pattern, told in (
+        (r"Expected (.*), got (.*)", r"expected \1, found \2"),
+        (r"Object missing required field (.*)", r"expected the field \1, found none"),
+        (r"Object contains unknown field (.*)", r"expected known fields, found \1"),
+        (r"Invalid (.*)", r"expected a valid \1, found another text"),
+        (r"Expected (.*)", r"expected \1, found another value"),
+    )
+)
+
+
+def _words_at(kind: Any, parts: list[str]) -> list[Any]:
+    """Return the values that a Literal at a pointer into a type takes."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return [word for one in kind.types for word in _words_at(one, parts)]
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        return list(kind.values)
+    if isinstance(kind, msgspec.inspect.StructType) and parts:
+        field = next((one for one in kind.fields if one.encode_name == parts[0]), None)
+        return [] if field is None else _words_at(field.type, parts[1:])
+    if isinstance(kind, msgspec.inspect.ListType) and parts:
+        return _words_at(kind.item_type, parts[1:])
+    return []
 
 
 def pointer_of(path: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 from noetl_common import bus as buses
 from noetl_common.clock import SystemClock
@@ -13,12 +12,12 @@ from noetl_common.ids import mint_instance
 from noetl_common.leases import Leases, renewal_loop
 from noetl_common.process import Service
 from noetl_common.secrets import Vault, load_key
-from noetl_common.store.results import open_store
-from noetl_common.subjects import COMMANDS, SHARDS, last_token
+from noetl_common.store.config import open_store
+from noetl_common.subjects import COMMANDS, PROJECTED, SHARDS, last_token
 from services.ingest.append import Appender
 from services.ingest.asgi import build_asgi
 from services.ingest.auth import guard_of
-from services.ingest.bells import PoolBells
+from services.ingest.bells import Bells, PoolBells
 from services.ingest.claims import Claims
 from services.ingest.config import Config
 from services.ingest.endpoints import Api
@@ -39,10 +38,12 @@ async def app(config: Config) -> AsyncIterator[Service]:
     """
     guard = guard_of(auth=config.auth, tokens=config.auth_tokens, host=config.host, insecure_bind=config.insecure_bind)
     vault = Vault(load_key(config.encryption_key))
-    store = open_store(config.store_tier, Path(config.store_dir))
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "ingest")
+    store = open_store(config, name=instance)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        await store.start()
         # Routing has connections of its own, and so have the leases: neither a flood of requests nor a batch that
         # waits for a lock may cost this process its shards.
         pool = await stack.enter_async_context(_pool(config, name="ingest", size=config.pool_size))
@@ -85,7 +86,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             guard=guard,
             shard_count=cluster.shard_count,
         )
-        await _answer_bells(bus, bells, handover)
+        await _answer_bells(bus, bells, api.projected, handover)
         yield Service(
             name="ingest",
             loops=[renewal_loop(leases), *router_loops(router, shard_count=cluster.shard_count)],
@@ -93,7 +94,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             asgi=build_asgi(api),
             host=config.host,
             port=config.port,
-            on_stop=[bells.close, appender.close, leases.release_all],
+            on_stop=[bells.close, api.projected.close, appender.close, leases.release_all],
         )
 
 
@@ -101,7 +102,7 @@ def _pool(config: Config, *, name: str, size: int) -> Pool:
     return open_pool(config.database_url, size_max=size, name=name, statement_timeout_s=config.statement_timeout_s)
 
 
-async def _answer_bells(bus: buses.Bus, bells: PoolBells, handover: Handover) -> None:
+async def _answer_bells(bus: buses.Bus, bells: PoolBells, projected: Bells, handover: Handover) -> None:
     async def on_shard(subject: str, _payload: bytes) -> None:
         token = last_token(subject)
         if token.isdigit():
@@ -109,6 +110,7 @@ async def _answer_bells(bus: buses.Bus, bells: PoolBells, handover: Handover) ->
 
     await bus.subscribe(f"{COMMANDS}.*", bells.on_message)
     await bus.subscribe(f"{SHARDS}.*", on_shard)
+    await bus.subscribe(f"{PROJECTED}.*", projected.on_message)
 
 
 async def _check_postgres(pool: Pool) -> None:

@@ -29,7 +29,13 @@ QUEUE_INPUTS_MAX = 5_000  # per shard; beyond it callers are told to come back
 CALLER_WAIT_MAX_S = 30.0
 RETRY_PAUSE_S = 0.02
 ROW_BYTES = 400  # of an input beside its result: a batch is limited by bytes, roughly
-STATUS_OF = {"command.completed": "COMPLETED", "command.failed": "FAILED", "command.cancelled": "CANCELLED"}
+PARTIAL = "call.partial"
+STATUS_OF = {
+    "command.completed": "COMPLETED",
+    "command.failed": "FAILED",
+    "command.cancelled": "CANCELLED",
+    PARTIAL: "PARTIAL",
+}
 
 
 class Owners(Protocol):
@@ -102,6 +108,7 @@ class Appender:
     async def report(self, worker_id: str, reports: Sequence[Report]) -> list[tuple[int, Outcome]]:
         """Finish commands and append their reports; return (event id, outcome) of each, in order.
 
+        A chunk finishes nothing: it is taken while the claim that it comes from is the current one.
         Errors: Unavailable when the queue is full or Postgres has not answered within 30 s; Invalid for an input
         that the log refuses even in its degraded form.
         """
@@ -146,6 +153,10 @@ class Appender:
 
     def _work_of(self, worker_id: str, report: Report) -> Work:
         report.result.status = STATUS_OF[report.event_type]
+        dedup_key = f"done:{report.command_id}"
+        if report.event_type == PARTIAL:
+            report.result.context = {"task": report.task, "chunk": report.chunk}
+            dedup_key = f"partial:{report.command_id}:{report.task}:{report.chunk}"
         event = Event(
             execution_id=report.execution_id,
             event_type=report.event_type,
@@ -157,7 +168,7 @@ class Appender:
             status=report.result.status,
             result=report.result,
             meta=report.meta,
-            dedup_key=f"done:{report.command_id}",
+            dedup_key=dedup_key,
             worker_id=worker_id,
             event_time=report.event_time,
         )
@@ -304,8 +315,13 @@ def _entry(work: Work) -> store.Entry:
 
 
 def _degrade(work: Work, error: Exception) -> bool:
-    """Replace a refused report by the smallest one that ends its command; False when that was refused as well."""
+    """Replace a refused report by the smallest one that ends its command; False when that was refused as well.
+
+    A chunk is not replaced: its worker is told, and ends the command itself.
+    """
     if work.report is None or work.event.meta.get("degraded") or lacks_partition(error):
+        return False
+    if work.event.event_type == PARTIAL:
         return False
     code = "ENVELOPE_REJECTED"
     log.warning("append.envelope_rejected", execution_id=work.event.execution_id, command_id=work.event.command_id)
@@ -329,7 +345,9 @@ def _count(work: Work, outcome: Outcome) -> None:
         if outcome == "duplicate":
             metrics.inc("noetl_duplicate_suppressed_total", 1, guard="dedup_key")
         return
-    if outcome == "accepted":
+    if work.event.event_type == PARTIAL:
+        metrics.inc("noetl_chunks_total", 1, outcome=outcome)
+    elif outcome == "accepted":
         metrics.inc("noetl_commands_finished_total", 1, outcome=work.event.event_type.removeprefix("command."))
     elif outcome == "duplicate":
         metrics.inc("noetl_commands_duplicate_total")

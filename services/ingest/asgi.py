@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from noetl_common import metrics
+from noetl_common.errors import NotFound
 from noetl_common.wire import encode
 from services.ingest import openapi
 from services.ingest.endpoints import Api, Endpoint
@@ -27,7 +28,12 @@ def build_asgi(api: Api, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette
     async def describe(_request: Request) -> Response:
         return Response(described, media_type="application/json")
 
-    async def not_routed(_request: Request, error: Exception) -> Response:
+    async def not_routed(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 404:
+            error = NotFound(f"expected a path of this API, found {request.url.path[:200]!r}")
+        elif isinstance(error, HTTPException) and error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            error = HTTPException(405, f"expected {allowed}, found {request.method}", error.headers)
         return problem_of(error)
 
     # One route a path, for all its methods: so a refused method is told every one that the path has.

@@ -36,9 +36,10 @@ class Guard:
         scheme, _, token = authorization.partition(" ")
         granted = self._permissions.get(_digest(token.strip())) if scheme.lower() == "bearer" else None
         if granted is None:
-            raise Unauthorized("expected a known bearer token in the Authorization header")
+            raise Unauthorized("expected a known bearer token in the Authorization header, found another or none")
         if "admin" not in granted and not granted.intersection(wanted):
-            raise Unauthorized(f"the token lacks the scope: expected {' or '.join(wanted)}", status=403)
+            found = ", ".join(sorted(granted)) or "none"
+            raise Unauthorized(f"expected a token with the scope {' or '.join(wanted)}, found {found}", status=403)
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Return unless a browser asks for the sake of another site, by its Origin or a name bound to this address.

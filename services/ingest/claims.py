@@ -9,9 +9,19 @@ import msgspec
 from noetl_common import metrics
 from noetl_common.core.commands import CommandContext
 from noetl_common.core.values import Ref
-from noetl_common.db import Pool
-from noetl_common.errors import Conflict, NotFound
-from noetl_common.wire import Claim, Claimed, ClaimedCommand, Heartbeat, HeartbeatAnswer, ResultRow, encode
+from noetl_common.db import Pool, is_poison
+from noetl_common.errors import Conflict, Invalid, NotFound
+from noetl_common.wire import (
+    DETAILS_BYTES_MAX,
+    Claim,
+    Claimed,
+    ClaimedCommand,
+    Details,
+    Heartbeat,
+    HeartbeatAnswer,
+    ResultRow,
+    encode,
+)
 from services.ingest import store_claims as store
 from services.ingest.bells import PoolBells
 
@@ -81,7 +91,7 @@ class Claims:
         """
         found = await store.read_command(self._pool, event_id)
         if found is None:
-            raise NotFound(f"no command was issued by event {event_id}")
+            raise NotFound(f"expected the event that issued a command, found none with the id {event_id}")
         lease_s = max(self._lease_s, SINGLE_LEASE_S)
         command = await store.claim_one(self._pool, found.claimed, worker_id=worker_id, lease_s=lease_s)
         if command is None:
@@ -101,7 +111,7 @@ class Claims:
         """Return the command that a command.issued event announced, without claiming it. Errors: NotFound."""
         found = await store.read_command(self._pool, event_id)
         if found is None:
-            raise NotFound(f"no command was issued by event {event_id}")
+            raise NotFound(f"expected the event that issued a command, found none with the id {event_id}")
         return await self._with_contexts([found.claimed]), found.pool
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
@@ -111,6 +121,25 @@ class Claims:
             cancelled=[row["command_id"] for row in rows if row["cancelled"] and not row["lost"]],
             lost=[row["command_id"] for row in rows if row["lost"]],
         )
+
+    async def note_details(self, command_id: int, noted: Details) -> None:
+        """Keep what an attempt notes down for the one after it.
+
+        Errors: Conflict claim_lost when the claim is not the current one; Invalid when the details are too large.
+        """
+        size = len(encode(noted.details))
+        if size > DETAILS_BYTES_MAX:
+            raise Invalid(f"expected at most {DETAILS_BYTES_MAX} bytes of JSON, found {size}", pointer="/details")
+        try:
+            is_current = await store.note_details(self._pool, command_id, noted)
+        except Exception as error:
+            if not is_poison(error):
+                raise
+            message = f"expected details and results that can be stored, found {str(error).splitlines()[0][:300]}"
+            raise Invalid(message, pointer="/details") from error
+        if not is_current:
+            message = "expected the claim that is current, found one that is another's now, or whose command has ended"
+            raise Conflict(message, code="claim_lost")
 
     async def _with_contexts(self, commands: list[ClaimedCommand]) -> Claimed:
         keys = {(command.execution_id, command.context_id) for command in commands}

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from noetl_common.config import Common, env
-from noetl_common.core.values import Tier
+from noetl_common.config import env
+from noetl_common.store.config import Stores
 
 
-class Config(Common, frozen=True, kw_only=True):
+class Config(Stores, frozen=True, kw_only=True):
     """What ingest can be told."""
 
     port: Annotated[int, env("NOETL_PORT", doc="The port the process listens on; 0: any free one.")] = 8082
@@ -38,10 +38,6 @@ class Config(Common, frozen=True, kw_only=True):
     encryption_key: Annotated[
         str, env("NOETL_ENCRYPTION_KEY", doc="The key that wraps credentials: 32 bytes in base64.", secret=True)
     ] = ""
-    store_tier: Annotated[Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")] = "disk"
-    store_dir: Annotated[
-        str, env("NOETL_STORE_DIR", doc="Folder of the disk tier; shared by every role that reads results.")
-    ] = ".noetl/results"
     template_env: Annotated[
         tuple[str, ...], env("NOETL_TEMPLATE_ENV", doc="Environment variables that templates may read, with commas.")
     ] = ()

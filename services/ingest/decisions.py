@@ -81,9 +81,16 @@ async def read_playbook(pool: Pool, catalog_id: int) -> CatalogRow | None:
     return await _catalog_row(pool, "read_playbook", {"catalog_id": catalog_id})
 
 
-async def read_latest_playbook(pool: Pool, path: str) -> CatalogRow | None:
-    """Return the newest version of a path."""
-    return await _catalog_row(pool, "read_latest_playbook", {"path": path})
+async def read_registered_playbook(pool: Pool, path: str, version: int | None) -> CatalogRow | None:
+    """Return a version of a path, None: the newest; one that is archived is not there."""
+    return await _catalog_row(pool, "read_registered_playbook", {"path": path, "version": version})
+
+
+async def list_playbook_versions(pool: Pool, path: str) -> tuple[int, ...]:
+    """Return the newest few versions of a path that are in use, newest first."""
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["list_playbook_versions"], {"path": path})).fetchall()
+    return tuple(row["version"] for row in rows)
 
 
 async def _catalog_row(pool: Pool, query: str, args: Mapping[str, Any]) -> CatalogRow | None:

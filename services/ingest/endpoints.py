@@ -12,12 +12,13 @@ from noetl_common.secrets import Vault
 from noetl_common.store.results import ResultStore
 from services.ingest.append import Appender
 from services.ingest.auth import Guard, Permission
+from services.ingest.bells import Bells
 from services.ingest.claims import Claims
 from services.ingest.starts import Starter
 
 
 class Api(msgspec.Struct, kw_only=True):
-    """The parts of the process that routes work with."""
+    """The parts of the process that routes work with. `projected`: rung by shard when its read models moved."""
 
     pool: Pool
     appender: Appender
@@ -27,6 +28,7 @@ class Api(msgspec.Struct, kw_only=True):
     vault: Vault
     guard: Guard
     shard_count: int
+    projected: Bells = msgspec.field(default_factory=Bells)
 
 
 Handler = Callable[[Api, Request], Awaitable[Response]]

@@ -10,20 +10,29 @@ from noetl_common.core.shard import hashed_id
 from noetl_common.core.values import printable, reference_of
 from noetl_common.errors import Invalid
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import Report, ResultRow, encode, ref_of
+from noetl_common.wire import STREAM_CHUNKS_MAX, TASK_CHARACTERS_MAX, Report, ResultRow, encode, ref_of
 from services.ingest.read_payloads import stored_row
 from services.ingest.requests import INT64_MAX
 
 # Where the tool's result stands in a foreign payload, by preference.
 DATA_KEYS = ("result", "response", "data", "output_result")
 # What a foreign payload says about itself, beside the result.
-SHELL_KEYS = frozenset({"command_id", "worker_id", "status", "error", "attempt", "call_index", "step", "duration_ms"})
+SHELL_KEYS = frozenset(
+    {
+        *("command_id", "worker_id", "status", "error", "attempt", "call_index", "step", "duration_ms"),
+        *("claim_token", "chunk_index", "has_more"),
+    }
+)
 MESSAGE_CHARACTERS_MAX = 2000
 NUMBER = re.compile(r"[0-9]{1,19}")
 CALL_EVENTS = frozenset({"call.done", "call.error"})
+PARTIAL = "call.partial"
 # What only a worker that still has the command says: it renews the lease.
-SIGNS_OF_LIFE = CALL_EVENTS | {"command.started", "command_started", "command.heartbeat", "command_heartbeat"}
-Terminal = Literal["command.completed", "command.failed", "command.cancelled"]
+SIGNS_OF_LIFE = CALL_EVENTS | {
+    *("command.started", "command_started", "command.heartbeat", "command_heartbeat", PARTIAL),
+}
+WITH_DATA = COMMAND_TERMINALS | CALL_EVENTS | {PARTIAL}
+Reporting = Literal["command.completed", "command.failed", "command.cancelled", "call.partial"]
 
 
 class ForeignEvent(msgspec.Struct, kw_only=True):
@@ -83,6 +92,8 @@ class Converted(msgspec.Struct, kw_only=True):
 async def convert(batch: ForeignBatch, store: ResultStore) -> Converted:
     """Return the reports in a batch. Informative events have none: they are acknowledged and not stored.
 
+    A chunk (`call.partial`) is a report when it says which command streams it and its number, `chunk_index`; it is
+    fenced as the command's end is, by token, or by worker and attempt. Any other chunk is informative.
     Errors: Invalid with a JSON pointer; ReferenceNotAvailable when a large result cannot be stored.
     """
     made = Converted(worker_id=batch.worker_id)
@@ -94,10 +105,15 @@ async def convert(batch: ForeignBatch, store: ResultStore) -> Converted:
         execution_id = event.execution_id or batch.execution_id or 0
         if event.kind in CALL_EVENTS:
             calls[command_id] = event
-        if event.kind in COMMAND_TERMINALS:
+        chunk = _chunk_of(event) if command_id and event.kind == PARTIAL else None
+        if event.kind in COMMAND_TERMINALS or chunk is not None:
             made.places.append(len(made.reports))
-            made.reports.append(await _report(event, batch, calls, store=store, pointer=pointer))
-            calls.pop(command_id, None)
+            report = await _report(event, batch, calls, chunk=chunk, store=store, pointer=pointer)
+            made.reports.append(report)
+            if chunk is None:
+                calls.pop(command_id, None)
+            elif execution_id:
+                made.alive.append((execution_id, command_id))
         elif event.kind in INFORMATIVE or event.kind.startswith(("batch.", "subscription.", "loop.")):
             made.places.append(None)
             if event.kind in SIGNS_OF_LIFE and command_id and execution_id:
@@ -119,8 +135,13 @@ def called_ref_id(execution_id: int, command_id: int, worker_id: str) -> int:
 
 
 def name_result(report: Report, row: ResultRow) -> None:
-    """Have a report name the result that came before it."""
-    report.result.reference = reference_of(ref_of(row))
+    """Have a report name the result that came before it.
+
+    It gets a row of its own: which item of a loop it belongs to is known when the report is taken.
+    """
+    named = msgspec.structs.replace(row, ref_id=hashed_id(row.execution_id, row.ref_id, report.command_id, "named"))
+    report.results = [named]
+    report.result.reference = reference_of(ref_of(named))
 
 
 async def _called(call: ForeignEvent, command: tuple[int, int], worker_id: str, store: ResultStore) -> ResultRow | None:
@@ -134,19 +155,25 @@ async def _called(call: ForeignEvent, command: tuple[int, int], worker_id: str, 
 
 
 async def _report(
-    event: ForeignEvent, batch: ForeignBatch, calls: dict[int, ForeignEvent], *, store: ResultStore, pointer: str
+    event: ForeignEvent,
+    batch: ForeignBatch,
+    calls: dict[int, ForeignEvent],
+    *,
+    chunk: int | None,
+    store: ResultStore,
+    pointer: str,
 ) -> Report:
     execution_id = event.execution_id or batch.execution_id
     if not execution_id:
         raise Invalid("expected an execution_id, found none", pointer=f"{pointer}/execution_id")
     command_id = _command_id(event, pointer, required=True)
-    call = calls.get(command_id) or calls.get(0)
+    call = None if chunk is not None else calls.get(command_id) or calls.get(0)
     attempt = event.attempt or event.said("attempt") or 0
     step = event.step or event.node_name
     envelope = Envelope(status="")
     report = Report(
         execution_id=execution_id,
-        event_type=cast(Terminal, event.kind),
+        event_type=cast(Reporting, event.kind),
         command_id=command_id,
         claim_token=_number(event.said("claim_token")),
         step=step,
@@ -155,12 +182,16 @@ async def _report(
         result=envelope,
         meta={"foreign": True},
     )
+    if chunk is not None:
+        report.task, report.chunk = str(event.said("task") or step or "result")[:TASK_CHARACTERS_MAX], chunk
     data = _data_of(event)
     if data is None and call is not None:
         data = _data_of(call)
     if data is not None:
         text = encode(data)
-        ref_id = hashed_id(execution_id, command_id, "foreign", report.attempt, text)
+        # Its number names a chunk: sent again it is the same one, whatever it says then.
+        which = (report.attempt, text) if chunk is None else (report.task, chunk)
+        ref_id = hashed_id(execution_id, command_id, "foreign", *which)
         row = await stored_row(store, text, execution_id=execution_id, step=step or "result", ref_id=ref_id)
         report.results = [row]
         envelope.reference = reference_of(ref_of(row))
@@ -179,7 +210,7 @@ def _data_of(event: ForeignEvent) -> Any:
             if place.get(key) is not None:
                 return place[key]
         rest = {key: value for key, value in place.items() if key not in SHELL_KEYS}
-        if rest and event.kind in COMMAND_TERMINALS | CALL_EVENTS:
+        if rest and event.kind in WITH_DATA:
             return rest
     return None
 
@@ -200,6 +231,14 @@ def _command_id(event: ForeignEvent, pointer: str, *, required: bool) -> int:
     if required and not found:
         raise Invalid(f"expected a command_id, found {given!r:.60}", pointer=f"{pointer}/meta/command_id")
     return found
+
+
+def _chunk_of(event: ForeignEvent) -> int | None:
+    given = event.said("chunk_index")
+    if isinstance(given, str) and NUMBER.fullmatch(given):
+        given = int(given)
+    is_number = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < STREAM_CHUNKS_MAX
+    return given if is_number else None
 
 
 def _number(given: Any) -> int:

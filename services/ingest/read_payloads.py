@@ -1,23 +1,29 @@
 """Read the payloads a decision needs, and keep those it made: between the pure core and the result tiers."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from noetl_common.core.results import extract, merged, preview
 from noetl_common.core.routing.draft import Decision, Payload
-from noetl_common.core.values import Ref
+from noetl_common.core.scope import NeedPayload
+from noetl_common.core.tables import TABLE_TYPE, group_in
+from noetl_common.core.values import Ref, loop_stats
 from noetl_common.db import Pool
-from noetl_common.errors import ReferenceNotAvailable
+from noetl_common.errors import ReferenceNotAvailable, TooLarge
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import ResultRow
+from noetl_common.store.tables import ReadPart, read_footer
+from noetl_common.wire import ResultRow, encoded
 from services.ingest import store_claims
 from services.ingest.payloads import PayloadCache
 
 READS_AT_ONCE_MAX = 16
 LOOP_PAGE_ROWS = 2_000
+TABLE_AS_JSON_BYTES_MAX = 64 * 1024 * 1024  # of a table that is read whole as JSON
+
+T = TypeVar("T")
 
 
 async def read_payloads(
@@ -40,15 +46,66 @@ async def read_payloads(
             raise ReferenceNotAvailable(f"{ref.uri} is not in the index")
         if row.inline is None and key is not None and key in (row.extracted or {}):
             cache.put_head(ref.execution_id, ref.ref_id, row.extracted or {})
+        elif row.content_type == TABLE_TYPE:
+            await _read_table(store, row, cache=cache, need=(ref, key))
         else:
             cache.put_encoded(ref.execution_id, ref.ref_id, await read_body(store, row))
+
+
+async def settled(pool: Pool, store: ResultStore, *, cache: PayloadCache, make: Callable[[], T]) -> T:
+    """Return what `make` returns, called again each time the payloads that it missed are in `cache`.
+
+    Errors: those of `read_payloads`; the cache must have room for all that `make` reads at once.
+    """
+    while True:
+        try:
+            return make()
+        except NeedPayload as missing:
+            await read_payloads(pool, store, cache=cache, needs=missing.needs)
 
 
 async def read_body(store: ResultStore, row: ResultRow) -> bytes:
     """Return a row's payload as JSON text, from the row or from its tier."""
     if row.inline is not None:
         return bytes(row.inline)
-    return await store.read(row.physical_uri, row.sha256, row.compression)
+    if row.content_type == TABLE_TYPE:
+        return await _table_as_json(store, row)
+    is_copied = row.store_tier == "kv"
+    return await store.read(row.physical_uri, row.sha256, row.compression, is_copied=is_copied)
+
+
+async def _read_table(store: ResultStore, row: ResultRow, *, cache: PayloadCache, need: tuple[Ref, str | None]) -> None:
+    """Load what a table's file says of itself, and the group of its rows that a read asks for."""
+    ref, number = need[0], group_in(need[1])
+    part = _parts_of(store, row)
+    footer = cache.table(ref)
+    if footer is None:
+        footer = await read_footer(part, size=row.bytes, uri=ref.uri)
+        cache.put_table(ref.execution_id, ref.ref_id, footer)
+    if number is not None:
+        cache.put_group(ref, number, footer.group(number, await part(*footer.place_of(number))))
+
+
+async def _table_as_json(store: ResultStore, row: ResultRow) -> bytes:
+    part = _parts_of(store, row)
+    footer = await read_footer(part, size=row.bytes, uri=row.physical_uri)
+    rows: list[Any] = []
+    size_bytes = 0
+    for number in range(len(footer.frame.sizes)):
+        group = footer.group(number, await part(*footer.place_of(number)))
+        size_bytes += group.bytes
+        if size_bytes > TABLE_AS_JSON_BYTES_MAX:
+            expected = f"expected a table of at most {TABLE_AS_JSON_BYTES_MAX} bytes in memory, found more"
+            raise TooLarge(f"{row.physical_uri}: {expected}: read it by parts as Parquet, or in a step by its rows")
+        rows += await asyncio.to_thread(list, group)
+    return await asyncio.to_thread(encoded, footer.frame.filled(rows))
+
+
+def _parts_of(store: ResultStore, row: ResultRow) -> ReadPart:
+    async def part(offset: int, length: int) -> bytes:
+        return await store.read_range(row.physical_uri, offset=offset, length=length)
+
+    return part
 
 
 async def _read_loop(pool: Pool, store: ResultStore, ref: Ref) -> tuple[dict[str, Any], int]:
@@ -67,8 +124,7 @@ async def _read_loop(pool: Pool, store: ResultStore, ref: Ref) -> tuple[dict[str
     values: list[Any] = [None] * ref.size
     for row, value in zip(rows, await asyncio.gather(*(item(row) for row in rows)), strict=True):
         values[row.iter_index] = value
-    stats = {"total": ref.size, "success": ref.size - ref.failed, "failed": ref.failed}
-    return {"results": values, "stats": stats, "count": ref.size}, sum(row.bytes for row in rows)
+    return {"results": values, "stats": loop_stats(ref), "count": ref.size}, sum(row.bytes for row in rows)
 
 
 async def store_payloads(store: ResultStore, made: Sequence[Decision]) -> list[ResultRow]:

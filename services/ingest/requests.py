@@ -3,6 +3,7 @@
 import re
 from typing import Any, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -60,9 +61,14 @@ def query_int(request: Request, name: str, default: int, *, low: int = 0, high: 
     text = request.query_params.get(name, "")
     if not text:
         return default
-    value = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
-    if value is None or not low <= value <= high:
-        raise Invalid(f"{name}: expected a whole number from {low} to {high}, found {text[:40]!r}", pointer=f"/{name}")
+    return within(int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else text, name, low=low, high=high)
+
+
+def within(value: int | str, name: str, *, low: int, high: int) -> int:
+    """Return a number that a caller gave as `name`. Errors: Invalid when it is none or outside [low, high]."""
+    if isinstance(value, str) or not low <= value <= high:
+        found = repr(str(value)[:40])
+        raise Invalid(f"{name}: expected a whole number from {low} to {high}, found {found}", pointer=f"/{name}")
     return value
 
 
@@ -80,19 +86,38 @@ def path_id(request: Request, name: str, *, what: str) -> int:
     """Return the id in the path. Errors: NotFound when it can be nobody's."""
     text = request.path_params[name]
     if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > INT64_MAX:
-        raise NotFound(f"no {what} {text[:60]!r}: expected a number of up to 19 digits")
+        raise NotFound(f"expected a number of up to 19 digits as the {what}'s id, found {text[:60]!r}")
     return int(text)
 
 
-def paging(request: Request, *, size_default: int, size_max: int, size_min: int = 1) -> tuple[int, int, int]:
-    """Return (limit, offset, page) of `page`/`page_size` or of `limit`/`offset`. Errors: Invalid."""
+class Paging(msgspec.Struct, frozen=True, kw_only=True):
+    """How large pages may be and are, and how much may stand before one that is asked for by number."""
+
+    size_default: int
+    size_max: int
+    offset_max: int
+    size_min: int = 1
+
+
+def paging(request: Request, bounds: Paging) -> tuple[int, int, int]:
+    """Return (limit, offset, page) of `page`/`page_size` or of `limit`/`offset`.
+
+    Errors: Invalid, also for a page so far behind that reading up to it costs too much: a cursor goes on from there.
+    """
     if "page" in request.query_params or "page_size" in request.query_params:
-        size = query_int(request, "page_size", size_default, low=size_min, high=size_max)
+        size = query_int(request, "page_size", bounds.size_default, low=bounds.size_min, high=bounds.size_max)
         page = query_int(request, "page", 1, low=1, high=1_000_000)
-        return size, (page - 1) * size, page
-    limit = query_int(request, "limit", size_default, low=1, high=size_max)
-    offset = query_int(request, "offset", 0, low=0, high=100_000_000)
+        return size, _near((page - 1) * size, "page", bounds), page
+    limit = query_int(request, "limit", bounds.size_default, low=1, high=bounds.size_max)
+    offset = _near(query_int(request, "offset", 0, low=0, high=100_000_000), "offset", bounds)
     return limit, offset, offset // limit + 1
+
+
+def _near(offset: int, name: str, bounds: Paging) -> int:
+    if offset > bounds.offset_max:
+        expected = f"expected at most {bounds.offset_max} before the page; further on, the cursor of the page before"
+        raise Invalid(f"{name}: {expected}, found {offset} before it", pointer=f"/{name}")
+    return offset
 
 
 def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

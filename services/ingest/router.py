@@ -13,11 +13,10 @@ from noetl_common.core import route
 from noetl_common.core.events import Event
 from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Playbook
-from noetl_common.core.routing.draft import CatalogEntry, Decision, NeedPlaybook, World
+from noetl_common.core.routing.draft import CatalogEntry, Decision, NeedPlaybook, Wanted, World
 from noetl_common.core.scope import NeedPayload
-from noetl_common.core.shard import seq_in
+from noetl_common.core.shard import seq_in, shard_in
 from noetl_common.core.state import ExecutionState
-from noetl_common.core.values import Ref
 from noetl_common.db import Pool, is_refused, is_retryable, lacks_partition, violates
 from noetl_common.errors import Fenced, NoetlError, PlaybookError, ReferenceNotAvailable, Unavailable
 from noetl_common.ids import mint_execution_id
@@ -35,6 +34,7 @@ log = get_logger(__name__)
 
 BATCH_INPUTS_MAX = 500
 BATCH_COMMANDS_MAX = 5_000
+INPUTS_AT_A_STRETCH = 16  # between them, other requests of this process have their turn
 STATES_PER_SHARD_MAX = 2_000
 PLAYBOOKS_MAX = 500
 LOADS_PER_INPUT_MAX = 50
@@ -51,6 +51,7 @@ class Shard(msgspec.Struct, kw_only=True):
     seq: int
     inputs_max: int = BATCH_INPUTS_MAX  # halved while a poison input is searched for
     states: OrderedDict[int, ExecutionState] = msgspec.field(default_factory=OrderedDict)
+    made: list[tuple[int, int]] = []  # (execution_id, ref_id) of payloads in the cache that are not committed yet
 
 
 class Router:
@@ -86,7 +87,7 @@ class Router:
         """Route the next batch of a shard; return how many inputs, 0 when there is none or it is not ours."""
         epoch = self.leases.owned().get(shard_id)
         if epoch is None:
-            self._drop(shard_id)
+            self._give_up(shard_id)
             return 0
         began_s = time.monotonic()
         try:
@@ -106,7 +107,7 @@ class Router:
         except Fenced:
             metrics.inc("noetl_fenced_writes_total", 1, role="ingest")
             log.warning("shard.fenced", shard_id=shard_id, epoch=epoch)
-            self._drop(shard_id)
+            self._give_up(shard_id)
             self.leases.forget(shard_id)
             return 0
         except BaseException:
@@ -133,9 +134,23 @@ class Router:
         if shard is not None:
             self._shards[shard_id] = Shard(shard_id=shard_id, epoch=NO_EPOCH, seq=0, inputs_max=shard.inputs_max)
 
+    def _give_up(self, shard_id: int) -> None:
+        """Forget a shard that is not ours."""
+        self._drop(shard_id)
+        for event_id in [event_id for event_id in self._load_failures if shard_in(event_id) == shard_id]:
+            del self._load_failures[event_id]
+
     def _drop(self, shard_id: int) -> None:
-        if self._shards.pop(shard_id, None) is not None:
+        shard = self._shards.pop(shard_id, None)
+        if shard is not None:
+            self._forget_made(shard)
             self.handover.forget(shard_id)
+
+    def _forget_made(self, shard: Shard) -> None:
+        """Let go of payloads of decisions that came to nothing: decided again, the same names may hold other values."""
+        for execution_id, ref_id in shard.made:
+            self.payloads.forget(execution_id, ref_id)
+        shard.made = []
 
     def _check_no_gap(self, shard: Shard, inputs: list[Event]) -> None:
         first, last = seq_in(inputs[0].event_id), seq_in(inputs[-1].event_id)
@@ -157,16 +172,25 @@ class Router:
     async def _decide(self, shard: Shard, inputs: list[Event]) -> Batch:
         batch = Batch(shard_id=shard.shard_id, epoch=shard.epoch, old_seq=shard.seq, new_seq=shard.seq, decisions=[])
         commands = 0
-        for place, event in enumerate(inputs):
+        for number, event in enumerate(inputs):
+            if number % INPUTS_AT_A_STRETCH == INPUTS_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)  # deciding is pure computing: who asks for a status must not wait for a batch
             if commands >= BATCH_COMMANDS_MAX:
-                self.handover.put_back(shard.shard_id, inputs[place:])
+                self.handover.put_back(shard.shard_id, inputs[number:])
                 break
-            decision = await self._decide_one(shard, event)
+            try:
+                decision = await self._decide_one(shard, event)
+            except Exception as error:
+                if not batch.decisions or not is_retryable(error):
+                    raise
+                self.handover.put_back(shard.shard_id, inputs[number:])  # what came before it goes first
+                break
+            self._load_failures.pop(event.event_id, None)
             shard.states[event.execution_id] = decision.state
             for payload in decision.payloads:
-                self.payloads.put(
-                    payload.ref.execution_id, payload.ref.ref_id, payload.value, size_bytes=payload.ref.bytes
-                )
+                place = (payload.ref.execution_id, payload.ref.ref_id)
+                self.payloads.put(*place, payload.value, size_bytes=payload.ref.bytes)
+                shard.made.append(place)
             commands += len(decision.commands)
             batch.decisions.append(decision)
             batch.new_seq = seq_in(event.event_id)
@@ -174,8 +198,14 @@ class Router:
 
     async def _decide_one(self, shard: Shard, event: Event) -> Decision:
         state = shard.states[event.execution_id]
-        playbooks: dict[str, CatalogEntry | None] = {}
-        world = World(load=self.payloads.load, playbooks=playbooks, fresh_ids=_fresh_ids(), env=self.env)
+        playbooks: dict[Wanted, CatalogEntry | tuple[int, ...]] = {}
+        world = World(
+            load=self.payloads.load,
+            playbooks=playbooks,
+            fresh_ids=_fresh_ids(),
+            tiers=self.store.rule,
+            env=self.env,
+        )
         playbook: Playbook | None = None
         try:
             playbook = await self._playbook(event.catalog_id or state.catalog_id)
@@ -185,7 +215,7 @@ class Router:
                 except NeedPayload as need:
                     await self._load(event, need)
                 except NeedPlaybook as need:
-                    playbooks[need.path] = await self._latest(need.path)
+                    playbooks[need.wanted] = await self._registered(*need.wanted)
             raise ReferenceNotAvailable(f"a decision named more than {LOADS_PER_INPUT_MAX} payloads, one after another")
         except Exception as error:
             if is_retryable(error):
@@ -197,18 +227,15 @@ class Router:
 
     async def _load(self, event: Event, need: NeedPayload) -> None:
         """Read what a decision needs. A store that is away is asked again a few times, then the execution fails."""
-        refs: dict[tuple[int, int], tuple[Ref, str | None]] = {
-            (ref.execution_id, ref.ref_id): (ref, key) for ref, key in need.needs
-        }
+        needs = {(ref.execution_id, ref.ref_id, key): (ref, key) for ref, key in need.needs}
         try:
             async with asyncio.timeout(LOAD_S_MAX):
-                await read_payloads(self.pool, self.store, cache=self.payloads, needs=list(refs.values()))
+                await read_payloads(self.pool, self.store, cache=self.payloads, needs=list(needs.values()))
         except (TimeoutError, ReferenceNotAvailable) as error:
             failures = self._load_failures.get(event.event_id, 0) + 1
             self._load_failures[event.event_id] = failures
             if failures < LOAD_ATTEMPTS_MAX:
                 raise Unavailable(f"event {event.event_id}: a payload cannot be read yet: {error}") from error
-            del self._load_failures[event.event_id]
             raise ReferenceNotAvailable(f"a payload could not be read in {failures} attempts: {error}") from error
 
     async def _playbook(self, catalog_id: int) -> Playbook:
@@ -221,10 +248,11 @@ class Router:
         self._playbooks.move_to_end(catalog_id)
         return playbook
 
-    async def _latest(self, path: str) -> CatalogEntry | None:
-        row = await decisions.read_latest_playbook(self.pool, path)
+    async def _registered(self, path: str, version: int | None) -> CatalogEntry | tuple[int, ...]:
+        """Return a playbook of the catalog, or the newest versions that there are instead of it."""
+        row = await decisions.read_registered_playbook(self.pool, path, version)
         if row is None:
-            return None
+            return await decisions.list_playbook_versions(self.pool, path) if version else ()
         playbook = self._playbooks.get(row.catalog_id) or self._keep(row.catalog_id, parse(row.content)[0])
         return CatalogEntry(catalog_id=row.catalog_id, version=row.version, playbook=playbook)
 
@@ -252,6 +280,7 @@ class Router:
                 raise Unavailable(f"shard {shard.shard_id}: a batch was refused; looking for the input") from error
             applied = await self._fail_alone(shard, batch, error)
         shard.seq = batch.new_seq
+        shard.made = []  # they are stored now
         shard.inputs_max = min(BATCH_INPUTS_MAX, shard.inputs_max * 2)
         self._forget_ended(shard, batch)
         await self._ring(shard.shard_id, applied)
@@ -261,9 +290,10 @@ class Router:
         states = await decisions.read_states(self.pool, [execution_id])
         state = states.get(execution_id, ExecutionState(execution_id=execution_id))
         (event,) = await decisions.read_inputs(self.pool, shard.shard_id, after_seq=batch.old_seq, limit=1)
-        world = World(load=self.payloads.load, playbooks={}, fresh_ids=_fresh_ids())
+        world = World(load=self.payloads.load, playbooks={}, fresh_ids=_fresh_ids(), tiers=self.store.rule)
         decision = route.fail(None, state, event, world=world, message=_reason(event, error))
         batch.decisions, batch.payload_rows = [decision], []
+        self._forget_made(shard)
         shard.states[execution_id] = decision.state
         return await decisions.apply(self.pool, batch, shard_count=self.shard_count)
 

@@ -118,9 +118,11 @@ class Starter:
         )
         if entry is None:
             wanted = asked.path or f"catalog id {asked.catalog_id}"
-            raise NotFound(f"no playbook {wanted}" + (f" version {asked.version}" if asked.version else ""))
+            of = f" version {asked.version}" if asked.version else ""
+            raise NotFound(f"expected a playbook, found none at {wanted}{of}")
         if entry.archived_at is not None:
-            raise NotFound(f"playbook {entry.path} version {entry.version} is archived: restore it to start it")
+            found = f"{entry.path} version {entry.version}, which is archived"
+            raise NotFound(f"expected a playbook that can be started, found {found}: restore it")
         if entry.kind.lower() != "playbook":
             raise Invalid(f"{entry.path}: expected a Playbook, found a {entry.kind}", pointer="/path")
         return entry

@@ -19,6 +19,7 @@ COMMAND_STATUS = {
     "command.completed": "completed",
     "command.failed": "failed",
     "command.cancelled": "cancelled",
+    "call.partial": "partial",  # the row stays claimed
 }
 
 
@@ -35,7 +36,10 @@ class ExecutionRow(msgspec.Struct, kw_only=True):
 
 
 class Finishing(msgspec.Struct, kw_only=True):
-    """The claim that a report finishes: by token, or for clients without one by worker and attempt (0 = any)."""
+    """The claim that a report finishes, or a chunk comes from.
+
+    By token, or for clients without one by worker and attempt (0 = any).
+    """
 
     claim_token: int
     worker_id: str = ""
@@ -147,6 +151,10 @@ async def _finish_commands(conn: Conn, entries: Sequence[Entry]) -> list[Outcome
             event = entries[row["place"]].event
             event.step, event.attempt = row["step"], row["attempt"]
             event.loop_epoch, event.iter_index = row["loop_epoch"], row["iter_index"]
+            if event.meta.get("foreign") and event.event_type == "command.completed":
+                # A public worker does not say which item of a loop its result belongs to.
+                for result in entries[row["place"]].rows:
+                    result.loop_epoch, result.iter_index = event.loop_epoch, event.iter_index
     return outcomes
 
 

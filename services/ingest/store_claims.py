@@ -1,4 +1,4 @@
-"""The queue's queries: claim, read back, renew. Rows in, records out, nothing decided."""
+"""The queue's queries: claim, read back, note down, renew. Rows in, records out, nothing decided."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +9,9 @@ from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.shard import shard_in
 from noetl_common.db import Pool, json_text, transaction
 from noetl_common.ids import mint_id
-from noetl_common.wire import ClaimedCommand, Heartbeat, ResultRow
-from services.ingest.store import SQL, pipelined, result_of
+from noetl_common.wire import ClaimedCommand, Details, Heartbeat, ResultRow
+from services.ingest.store import SQL, insert_results, pipelined, result_of
+from services.ingest.store_manifests import read_kept, read_kept_loop
 
 CLAIMS_MAX = 1000
 
@@ -85,11 +86,17 @@ async def read_contexts(pool: Pool, keys: Sequence[tuple[int, int]]) -> list[tup
 
 
 async def read_results(pool: Pool, keys: Sequence[tuple[int, int]]) -> list[ResultRow]:
-    """Return the result rows of (execution id, reference id) keys that exist, small payloads included."""
+    """Return the result rows of (execution id, reference id) keys that exist, small payloads included.
+
+    Those that outlived their run are looked for last.
+    """
     records = [{"execution_id": execution_id, "ref_id": ref_id} for execution_id, ref_id in keys]
     async with pool.connection() as conn:
         rows = await (await conn.execute(SQL["read_results"], {"keys": json_text(records)})).fetchall()
-    return [result_of(row) for row in rows]
+    found = [result_of(row) for row in rows]
+    if missing := set(keys) - {(row.execution_id, row.ref_id) for row in found}:
+        found += await read_kept(pool, missing)
+    return found
 
 
 async def read_loop_results(pool: Pool, execution_id: int, epoch: int, *, after: int, limit: int) -> list[ResultRow]:
@@ -97,6 +104,8 @@ async def read_loop_results(pool: Pool, execution_id: int, epoch: int, *, after:
     args = {"execution_id": execution_id, "epoch": epoch, "after": after, "limit": limit}
     async with pool.connection() as conn:
         rows = await (await conn.execute(SQL["read_loop_results"], args)).fetchall()
+    if not rows:
+        return await read_kept_loop(pool, execution_id, epoch, after=after, limit=limit)
     return [result_of(row) for row in rows]
 
 
@@ -119,6 +128,24 @@ async def renew_leases(pool: Pool, beat: Heartbeat, *, lease_s: float) -> list[d
             rows = await (await conn.execute(SQL["renew_leases"], args)).fetchall()
         await conn.execute(SQL["beat_worker"], alive)
     return rows
+
+
+async def note_details(pool: Pool, command_id: int, noted: Details) -> bool:
+    """Keep what an attempt notes down, with the results that it names; return False when its claim is not current.
+
+    Errors: psycopg errors pass through (23514 or class 22: details that the table refuses).
+    """
+    args = {
+        "execution_id": noted.execution_id,
+        "command_id": command_id,
+        "claim_token": noted.claim_token,
+        "details": json_text(noted.details),
+    }
+    async with transaction(pool) as conn:
+        if await (await conn.execute(SQL["note_details"], args)).fetchone() is None:
+            return False
+        await insert_results(conn, noted.results)
+    return True
 
 
 async def renew_named(
@@ -145,4 +172,5 @@ def command_of(row: dict[str, Any]) -> ClaimedCommand:
         loop_epoch=row["loop_epoch"],
         iter_index=row["iter_index"],
         item=msgspec.convert(row["item"], Item) if row["item"] is not None else None,
+        details=row["details"],
     )

@@ -9,9 +9,9 @@ from services.ingest.store import SQL, insert_results, result_of
 Row = dict[str, Any]
 
 
-async def put_result(pool: Pool, row: ResultRow, *, ttl_s: float | None) -> Row:
+async def put_result(pool: Pool, row: ResultRow, *, ttl_s: float | None, scope: str) -> Row:
     """Index a stored payload; return its {ref, expires_at}."""
-    args = {"execution_id": row.execution_id, "ref_id": row.ref_id, "ttl_s": ttl_s}
+    args = {"execution_id": row.execution_id, "ref_id": row.ref_id, "ttl_s": ttl_s, "scope": scope}
     async with transaction(pool) as conn:
         await insert_results(conn, [row])
         kept = await (await conn.execute(SQL["keep_result_until"], args)).fetchone()
@@ -36,17 +36,19 @@ async def list_results(pool: Pool, execution_id: int, *, after: int, limit: int)
     return await _all(pool, "list_results", {"execution_id": execution_id, "after": after, "limit": limit})
 
 
-async def list_doomed_payloads(pool: Pool, execution_id: int, *, step: str | None, kept: int) -> list[str]:
-    """Return the payloads that go with the results of a step (or of all) but the one kept."""
+async def list_doomed_payloads(pool: Pool, execution_id: int, *, step: str | None, kept: int) -> list[tuple[str, bool]]:
+    """Return (uri, is it copied) of the payloads that go with the results of a step (or of all) but the one kept."""
     args = {"execution_id": execution_id, "step": step, "kept": kept}
-    return [row["physical_uri"] for row in await _all(pool, "list_doomed_payloads", args)]
+    return [(row["physical_uri"], row["is_copied"]) for row in await _all(pool, "list_doomed_payloads", args)]
 
 
 async def delete_results(pool: Pool, execution_id: int, *, step: str | None, kept: int) -> int:
     """Forget the results of a step (or of all) but the one kept; return how many."""
-    async with pool.connection() as conn:
-        done = await conn.execute(SQL["delete_results"], {"execution_id": execution_id, "step": step, "kept": kept})
-    return done.rowcount
+    args = {"execution_id": execution_id, "step": step, "kept": kept}
+    async with transaction(pool) as conn:
+        outlived = await conn.execute(SQL["delete_kept_results"], args)
+        done = await conn.execute(SQL["delete_results"], args)
+    return max(done.rowcount, outlived.rowcount)  # until its part of the log goes, a result that outlives it is in both
 
 
 async def find_live_ancestor(pool: Pool, execution_id: int) -> int | None:

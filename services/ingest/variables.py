@@ -17,10 +17,11 @@ from noetl_common.store.results import ResultStore
 from noetl_common.wire import ResultRow, encode, ref_of
 from services.ingest import store_state
 from services.ingest.payloads import PayloadCache
-from services.ingest.read_payloads import read_payloads, stored_row
+from services.ingest.read_payloads import read_payloads, settled, stored_row
 
 NAME_CHARACTERS_MAX = 200
 SET_BYTES_MAX = 4096  # of names and references in one event
+WHOLE_BYTES_MAX = 1024 * 1024 * 1024
 SHOWN_BYTES_MAX = 4 * 1024 * 1024  # of the values that one answer holds
 
 
@@ -52,7 +53,13 @@ async def shown_values(pool: Pool, store: ResultStore, *, variables: Mapping[str
         if value.ref is None:
             shown[name] = value.v
         elif name in wanted:
-            shown[name] = plain(value_view(value.ref, cache.load))
+            ref = value.ref
+            shown[name] = await settled(
+                pool,
+                store,
+                cache=cache,
+                make=lambda ref=ref: plain(value_view(ref, cache.load)),  # type: ignore[misc]
+            )
         else:
             shown[name] = {"reference": value.ref.uri, "bytes": value.ref.bytes}
     return shown
@@ -65,9 +72,9 @@ async def whole_value(pool: Pool, store: ResultStore, *, value: Value) -> Any:
     """
     if value.ref is None:
         return value.v
-    cache = PayloadCache()
-    await read_payloads(pool, store, cache=cache, needs=[(value.ref, None)])
-    return plain(value_view(value.ref, cache.load))
+    cache = PayloadCache(WHOLE_BYTES_MAX)
+    ref = value.ref
+    return await settled(pool, store, cache=cache, make=lambda: plain(value_view(ref, cache.load)))
 
 
 async def stored_values(

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -25,6 +26,7 @@ from noetl_common.loop import back_off_s
 from noetl_common.wire import (
     Claim,
     Claimed,
+    Details,
     Heartbeat,
     HeartbeatAnswer,
     Report,
@@ -75,10 +77,22 @@ class Api:
         batch = ReportBatch(worker_id=self.worker_id, events=reports)
         return read(await self._send("POST", "/api/events/batch", body=batch), Reported)
 
+    async def note(self, command_id: int, details: Details) -> None:
+        """Have what this attempt notes down kept for the next one. Errors: Conflict when the claim is another's."""
+        await self._send("POST", f"/api/commands/{command_id}/details", body=details)
+
     async def payload(self, ref: Ref) -> bytes:
         """Return the JSON that `ref` names. Errors: ReferenceNotAvailable when ingest does not know it."""
         try:
             return await self._send("GET", "/api/result/resolve", query={"ref": ref.uri})
+        except NotFound as exc:
+            raise ReferenceNotAvailable(f"{ref.uri}: {exc}") from exc
+
+    async def part(self, ref: Ref, *, offset: int, length: int) -> bytes:
+        """Return a part of the Parquet file that `ref` names. Errors: ReferenceNotAvailable when ingest has it not."""
+        query = {"ref": ref.uri, "offset": str(offset), "length": str(length)}
+        try:
+            return await self._send("GET", "/api/results/table", query=query)
         except NotFound as exc:
             raise ReferenceNotAvailable(f"{ref.uri}: {exc}") from exc
 
@@ -99,9 +113,9 @@ class Api:
         if held is not None and held[0] > time.monotonic():
             return held[1]
         try:
-            body = await self._send("GET", f"/api/credentials/{alias}", query={"include_data": "true"})
+            body = await self._send("GET", f"/api/credentials/{quote(alias, safe='')}", query={"include_data": "true"})
         except NotFound as exc:
-            raise NotFound(f"no credential {alias!r}") from exc
+            raise NotFound(f"credential: expected a registered one, found none named {alias!r}") from exc
         found = read(body, dict[str, Any])
         kept = {"type": found.get("type", ""), "data": found.get("data") or {}}
         if len(self._credentials) >= CREDENTIALS_MAX:
@@ -174,9 +188,10 @@ def checked(answer: httpx.Response, what: str) -> bytes:
     """Return the body of a good answer. Errors: the one of ours that fits the status."""
     if answer.is_success:
         return answer.content
-    message = f"{what}: {answer.status_code}: {answer.text[:500]}"
+    found = _problem_of(answer)
+    message = f"{what}: {answer.status_code}: {found.get('error') or answer.text[:500]}"
     # These say more than their status: a payload that is gone does not come back by asking again.
-    lost = {kind.code: kind for kind in (ReferenceNotAvailable, ReferenceCorrupt)}.get(_code_of(answer))
+    lost = {kind.code: kind for kind in (ReferenceNotAvailable, ReferenceCorrupt)}.get(str(found.get("code", "")))
     if lost is not None:
         raise lost(message)
     kinds: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 413: TooLarge, 422: Invalid, 400: Invalid}
@@ -193,9 +208,9 @@ def read(body: bytes, kind: type[T]) -> T:
         raise Unavailable(f"ingest answered something else than {kind.__name__}: {exc}") from exc
 
 
-def _code_of(answer: httpx.Response) -> str:
+def _problem_of(answer: httpx.Response) -> dict[str, Any]:
     try:
         problem = msgspec.json.decode(answer.content)
     except msgspec.DecodeError:
-        return ""
-    return str(problem.get("code", "")) if isinstance(problem, dict) else ""
+        return {}
+    return problem if isinstance(problem, dict) else {}

@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from noetl_common import metrics
 from noetl_common.errors import NoetlError, Unavailable
@@ -13,7 +12,7 @@ from noetl_common.ids import mint_instance
 from noetl_common.log import get_logger
 from noetl_common.loop import Loop
 from noetl_common.process import Service
-from noetl_common.store.results import open_store
+from noetl_common.store.config import open_store
 from services.worker.api import Api
 from services.worker.config import Config
 from services.worker.desk import Desk
@@ -22,7 +21,7 @@ from services.worker.loops.report_results import report_results_once
 from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
-from services.worker.tools import duckdb, http, nats, postgres
+from services.worker.tools import container, duckdb, gcs, http, nats, postgres, snowflake
 from services.worker.tools.python_pool import PythonPool, sweep
 
 log = get_logger(__name__)
@@ -36,12 +35,13 @@ async def app(config: Config) -> AsyncIterator[Service]:
     """Make one worker; on leaving, end its interpreters, its heartbeat and its connections."""
     worker_id = config.worker_id or config.instance or mint_instance("worker")
     api = Api(config.server_url, worker_id=worker_id, token=config.api_token)
-    store = open_store(config.store_tier, Path(config.store_dir))
+    store = open_store(config, name=worker_id)
     await asyncio.to_thread(sweep)
     processes = PythonPool(config.interpreters, memory_bytes_max=config.python_memory_bytes_max)
     machine = Machine(
         payloads=Payloads(api, bytes_max=config.cache_bytes_max, store=store),
         credential=api.credential,
+        reports=api,
         processes=processes,
         calls_max=config.pipeline_calls_max,
         timeouts_s={"": config.tool_timeout_s, "python": config.python_timeout_s},
@@ -62,6 +62,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
 
     heart.start()
     try:
+        await store.start()
         yield Service(
             name="worker",
             loops=[
@@ -84,6 +85,10 @@ async def app(config: Config) -> AsyncIterator[Service]:
         await postgres.close()
         await duckdb.close()
         await nats.close()
+        await snowflake.close()
+        await gcs.close()
+        container.close()
+        await store.close()
         await api.close()
 
 

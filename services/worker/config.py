@@ -3,14 +3,15 @@
 import os
 from typing import Annotated
 
-from noetl_common.config import Common, DatabaseUrl, env
-from noetl_common.core.values import Tier
+from noetl_common.config import DatabaseUrl, env
+from noetl_common.store.config import Stores
+from services.worker.tools.container import ContainerNamespace, ContainerRunner
 from services.worker.tools.duckdb_session import MemoryBytesMax
 from services.worker.tools.egress import HttpAllowHosts
-from services.worker.tools.secret_sources import SecretsDir, SecretsEnv
+from services.worker.tools.secret_sources import GcsBuckets, SecretsDir, SecretsEnv, SecretsGcp, SecretsVault
 
 
-class Config(Common, frozen=True, kw_only=True):
+class Config(Stores, frozen=True, kw_only=True):
     """What a worker can be told. It needs no Postgres: it speaks to ingest only."""
 
     database_url: DatabaseUrl = ""
@@ -19,6 +20,11 @@ class Config(Common, frozen=True, kw_only=True):
     http_allow_hosts: HttpAllowHosts = ""
     secrets_env: SecretsEnv = ""
     secrets_dir: SecretsDir = ""
+    secrets_gcp: SecretsGcp = ""
+    secrets_vault: SecretsVault = ""
+    gcs_buckets: GcsBuckets = ""
+    container_runner: ContainerRunner = "kubernetes"
+    container_namespace: ContainerNamespace = ""
     pool: Annotated[str, env("NOETL_WORKER_POOL", doc="The pool whose commands this worker claims.")] = "default"
     worker_id: Annotated[str, env("NOETL_WORKER_ID", doc="This worker's name; empty: a new random one.")] = ""
     slots: Annotated[int, env("NOETL_WORKER_SLOTS", doc="Commands that this worker runs at the same time.")] = 64
@@ -50,10 +56,6 @@ class Config(Common, frozen=True, kw_only=True):
     ] = 1024 * 1024 * 1024
     duckdb_memory_bytes_max: MemoryBytesMax = 512 * 1024 * 1024
     python_processes: Annotated[int, env("NOETL_PYTHON_PROCESSES", doc="Warm python interpreters; 0: one a core.")] = 0
-    store_tier: Annotated[Tier, env("NOETL_STORE_TIER", doc="Where results over 8 KiB go.")] = "disk"
-    store_dir: Annotated[
-        str, env("NOETL_STORE_DIR", doc="Folder of the disk tier; shared by every role that reads results.")
-    ] = ".noetl/results"
 
     @property
     def interpreters(self) -> int:

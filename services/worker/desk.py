@@ -12,6 +12,7 @@ from noetl_common import metrics
 from noetl_common.log import get_logger
 from noetl_common.wire import ClaimedCommand, Report
 from services.worker.perform import cancellation
+from services.worker.tools import CANCELLED
 
 log = get_logger(__name__)
 
@@ -103,7 +104,8 @@ class Desk:
         run.is_cancelled = run.is_cancelled or is_cancelled
         if not is_cancelled:
             self.leases.drop(claim_token)
-        run.task.cancel()
+        # Said to the task, too: what runs outside of this worker ends with a run, not with a lease.
+        run.task.cancel(CANCELLED if run.is_cancelled else None)
 
     def answer(self, sent: list[tuple[int, int, int]], *, cancelled: list[int], lost: list[int]) -> None:
         """Act on a heartbeat's answer. Only the claims that were sent are meant, not newer ones of the same command."""

@@ -12,10 +12,14 @@ from noetl_common.core.templates import render
 from noetl_common.core.views import LazyMapping, View
 from noetl_common.errors import Invalid, NoetlError, NotFound, Unavailable
 from noetl_common.log import HIDDEN, redact
+from noetl_common.wire import encoded
 from services.worker.keychain_kinds import KINDS, Source
 
 SECRET_CHARS_MIN = 4  # shorter values are words, not secrets
 WITHIN_CHARS_MIN = 8  # shorter ones are hidden in results where they stand alone: inside a text they may be chance
+LINE_CHARS_MIN = 16  # a line of a key in several lines tells as much as the key
+CUT_MARK = "\n[truncated: "  # where the output of a program was cut: perhaps in the middle of a secret
+ESCAPED = "\"'/\\"  # what JSON and Python write with a backslash, more of them the deeper it is nested
 WORDS = frozenset(("true", "false", "none", "null"))
 
 T = TypeVar("T")
@@ -35,6 +39,7 @@ class Concealed:
     def __init__(self) -> None:
         self._alone: set[str] = set()
         self._within: set[str] = set()
+        self._escaped: dict[str, re.Pattern[str]] = {}
 
     def add(self, value: Any) -> None:
         """Hide every text in `value` from now on, in logs too."""
@@ -53,17 +58,43 @@ class Concealed:
             redact(value)
             if len(value) >= WITHIN_CHARS_MIN:
                 self._within.update(_spellings(value))
+                if any(char in ESCAPED for char in value):
+                    self._escaped[value] = re.compile("".join(map(_escaped, value)))
             self.add(_password_in(value))
+            self.add(_parts_in(value))
+
+    def add_credential(self, data: Any) -> None:
+        """Hide what of a registered credential is secret by its name; a password that is the user's name is not."""
+        if isinstance(data, dict):
+            texts = {name: part for name, part in data.items() if isinstance(part, str)}
+            public = {part for name, part in texts.items() if name.lower() in PUBLIC_FIELDS}
+            for name, part in texts.items():
+                if SECRET_NAME.search(name.lower()) or name.lower() == "value":
+                    self.add(part if len(part) >= WITHIN_CHARS_MIN and part not in public else None)
+                else:
+                    self.add(_password_in(part))
 
     def without(self, value: Any) -> Any:
         """Return JSON data with `***` wherever a secret stood; the same data when nothing was used."""
         return self._hidden(value) if self._alone else value
 
+    @property
+    def count(self) -> int:
+        """How many texts are hidden by now."""
+        return len(self._alone)
+
+    def may_touch(self, text: str) -> bool:
+        """Return False when `without` would change nothing of the data that JSON `text` says."""
+        marks = self._alone | self._within | {CUT_MARK}
+        if any(mark in text or encoded(mark)[1:-1].decode() in text for mark in marks):
+            return True
+        return "\\" in text and any(pattern.search(text) for pattern in self._escaped.values())
+
     def message(self, text: str) -> str:
         """Return a message for people without any secret, short ones included."""
         for secret in sorted(self._alone | self._within, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
-        return text
+        return self._text(text)
 
     def _hidden(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -79,6 +110,18 @@ class Concealed:
             return HIDDEN
         for secret in sorted((s for s in self._within if s in text), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
+        if "\\" in text:
+            for pattern in self._escaped.values():
+                text = pattern.sub(HIDDEN, text)
+        cut = text.rfind(CUT_MARK)
+        return text if cut < 0 else self._without_beginning(text[:cut]) + text[cut:]
+
+    def _without_beginning(self, text: str) -> str:
+        """Return a text without the beginning of a secret at its end."""
+        for secret in self._within:
+            for length in range(min(len(secret), len(text)) - 1, SECRET_CHARS_MIN - 1, -1):
+                if text.endswith(secret[:length]):
+                    return text[:-length] + HIDDEN
         return text
 
 
@@ -101,7 +144,7 @@ class Keychain:
         def read(alias: str) -> Any:
             if alias not in names:
                 declared = ", ".join(names) or "none"
-                raise NotFound(f"keychain: no entry {alias!r} to resolve; declared here: {declared}")
+                raise NotFound(f"keychain: expected one of the entries {declared}, found no entry {alias!r}")
             if alias not in self._found:
                 raise NeedSecret(alias)
             return self._found[alias]
@@ -178,7 +221,8 @@ class _Entry(LazyMapping):
     def __init__(self, alias: str, fields: dict[str, Any]) -> None:
         def read(name: str) -> Any:
             if name not in fields:
-                raise NotFound(f"keychain.{alias}: no field {name!r}; it has {', '.join(sorted(fields)) or 'none'}")
+                known = ", ".join(sorted(fields)) or "none"
+                raise NotFound(f"keychain.{alias}: expected one of the fields {known}, found no field {name!r}")
             return fields[name]
 
         super().__init__(lambda: list(fields), read)
@@ -210,8 +254,37 @@ def _password_in(value: str) -> str | None:
     return unquote(found) if found else None
 
 
+def _parts_in(value: str) -> list[Any]:
+    """Return what tells as much as the whole: the lines of a key, the secret fields of a JSON text."""
+    parts: list[Any] = []
+    if "\n" in value:
+        lines = (line.strip() for line in value.splitlines())
+        parts += [line for line in lines if len(line) >= LINE_CHARS_MIN and not line.startswith("-----")]
+    if value.lstrip().startswith("{"):
+        try:
+            fields = json.loads(value)
+        except ValueError:
+            return parts
+        parts += [part for name, part in fields.items() if SECRET_NAME.search(name.lower())]
+    return parts
+
+
+def _escaped(char: str) -> str:
+    """Return the pattern of one character behind any number of backslashes."""
+    return r"\\+" if char == "\\" else (r"\\*" if char in ESCAPED else "") + re.escape(char)
+
+
 def _spellings(value: str) -> set[str]:
-    """Return how a text looks as it is, in JSON, in a URL, in base64 and in hexadecimal."""
+    """Return how a text looks as it is, in JSON, in Python, in a URL, in base64 and in hexadecimal."""
     raw = value.encode(errors="replace")
-    coded = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], quote(raw), quote_plus(raw)}
-    return {value, *coded, base64.b64encode(raw).decode().rstrip("="), raw.hex()}
+    in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    found = {value, repr(value)[1:-1], raw.hex(), raw.hex().upper(), *in_json}
+    found |= {quote(raw), quote_plus(raw), quote(raw, safe="")}
+    for before in range(3):  # in base64 the same bytes look different after none, one or two others
+        coded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
+        # The characters at the edges hold bits of the neighbours too.
+        coded = coded[-(-before * 8 // 6) : len(coded) - ((before + len(raw)) % 3 > 0)]
+        if len(coded) >= WITHIN_CHARS_MIN:
+            found |= {coded, coded.replace("+", "-").replace("/", "_")}
+    found.add(base64.b64encode(raw).decode().rstrip("="))
+    return found

@@ -1,5 +1,6 @@
 """Perform one command: what its templates see, its pipeline, its result made durable, its report."""
 
+import asyncio
 from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
@@ -11,12 +12,16 @@ from noetl_common.core.commands import CommandContext, Item
 from noetl_common.core.events import Envelope
 from noetl_common.core.results import Carried, carried_in, merged, view
 from noetl_common.core.scope import Scope, system_names
+from noetl_common.core.tables import Rows, rows_in
 from noetl_common.core.values import Ref, Shape, Value, printable, reference_of
+from noetl_common.core.views import plain
 from noetl_common.errors import NoetlError, ReferenceCorrupt
 from noetl_common.store.results import ResultStore
-from noetl_common.wire import ClaimedCommand, Report, ResultRow
-from services.worker.persist import encoded, persist_before_emit, persist_variables
+from noetl_common.wire import ClaimedCommand, Report, ResultRow, encoded
+from services.worker.persist import AS_USUAL, persist_before_emit, persist_variables
 from services.worker.pipeline import Ended, Machine, Pipeline, Work
+from services.worker.stream import CLAIM_LABEL, Stream
+from services.worker.tables import Tables
 
 CONTEXTS_MAX = 256
 MESSAGE_CHARS_MAX = 2000
@@ -61,6 +66,7 @@ class Scopes:
             ctx={**context.ctx, **{name: Value(value) for name, value in variables.items()}},
             results=context.results,
             system={**system, "step": context.step, "worker_id": self._worker_id},
+            locals=context.frame,
         )
 
 
@@ -71,8 +77,14 @@ async def perform(
     began = datetime.now(UTC)
     try:
         work = await _work(command, context, scopes, machine)
-        ended = await Pipeline(work, machine).run()
-        report = await _report(command, context, ended, store)
+        if machine.reports is not None:
+            work.stream = Stream(command, machine.reports, store)
+        pipeline = Pipeline(work, machine)
+        try:
+            ended = await pipeline.run()
+            report = await _report(command, context, ended, tables=pipeline.tables, store=store)
+        finally:
+            pipeline.tables.close()
     except NoetlError as exc:
         # Its item or prior results cannot be read, or its own result cannot be stored: the step fails, saying so.
         error = {"code": exc.code, "kind": exc.code.lower(), "message": str(exc), "retryable": exc.status == 503}
@@ -109,13 +121,12 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
     item = command.item
     if command.iter_index >= 0:
         index = command.iter_index
-        places = {"_index": index, "_total": context.total, "_first": index == 0, "_last": index == context.total - 1}
         value = await _item_value(item, index, machine) if item is not None else index
-        iteration = {**places, "loop_index": index, (context.iterator or "item"): value}
+        iteration = {**_places(item, index, context.total), "loop_index": index, (context.iterator or "item"): value}
     handed = Carried({}, {}, {})
     if item is not None and item.prior is not None:
         reference = item.prior
-        prior = await machine.payloads.settled(lambda: machine.payloads.load(reference, None))
+        prior = await machine.payloads.settled(lambda: plain(machine.payloads.load(reference, None)))
         if not isinstance(prior, dict):
             raise ReferenceCorrupt(f"{reference.uri}: expected the results of earlier tasks by label")
         handed = carried_in(prior)
@@ -134,41 +145,73 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
     )
 
 
+def _places(item: Item | None, index: int, total: int) -> dict[str, Any]:
+    """Return where an item stands: in its loop, or in its frame for a row of a cursor loop."""
+    last = total - 1
+    if item is not None and item.total:
+        index, total = max(item.index, 0), item.total
+        last = 0 if item.whole else total - 1
+    return {"_index": index, "_total": total, "_first": index == 0, "_last": index == last}
+
+
 async def _item_value(item: Item, index: int, machine: Machine) -> Any:
     reference = item.ref
     if reference is None:
         return item.v
-    items = await machine.payloads.settled(lambda: machine.payloads.load(reference, None))
-    if reference.shape == "loop":
-        items = items["results"]
-    elif reference.shape == "pipeline" and isinstance(items, dict):
-        items = merged(items)
     place = item.index if item.index >= 0 else index
-    if not isinstance(items, list) or place >= len(items):
-        raise ReferenceCorrupt(f"{reference.uri}: expected a list of more than {place} items")
-    return items[place]
+
+    def value() -> Any:
+        items = machine.payloads.load(reference, None)
+        if reference.shape == "loop":
+            items = items["results"]
+        elif reference.shape == "pipeline" and isinstance(items, dict):
+            items = merged(items)
+        if item.whole:
+            return plain(items)
+        if not isinstance(items, list | Rows) or place >= len(items):
+            raise ReferenceCorrupt(f"{reference.uri}: expected a list of more than {place} items")
+        return plain(items[place])
+
+    return await machine.payloads.settled(value)
 
 
-async def _report(command: ClaimedCommand, context: CommandContext, ended: Ended, store: ResultStore) -> Report:
+async def _report(
+    command: ClaimedCommand, context: CommandContext, ended: Ended, *, tables: Tables, store: ResultStore
+) -> Report:
     completed = ended.status == "completed"
     rows: list[ResultRow] = []
     reference: Ref | None = None
     labelled = context.is_pipeline or context.more or (command.item is not None and command.item.prior is not None)
     payload = ended.labelled if labelled else ended.last.data
     breaks = context.more and completed and ended.breaks
-    if completed and not breaks and (context.more or ended.to):
+    hands_on = completed and not breaks and (context.more or bool(ended.to))
+    if hands_on:
         payload = Carried(ended.labelled, ended.names, ended.iteration).payload()
+    is_claim = bool(context.tasks) and context.tasks[0].kind == "cursor"
     # A result of null is no payload: it needs no row, and routing names it without one.
     has_result = payload is not None and (completed or any(data is not None for data in ended.labelled.values()))
     if has_result:
         shape: Shape = "pipeline" if labelled else "plain"
-        reference, row = await persist_before_emit(command, payload, store=store, shape=shape)
+        label = CLAIM_LABEL if is_claim else ""
+        if rows_in(payload):
+            payload = await asyncio.to_thread(tables.told, payload)
+        reference, row = await persist_before_emit(
+            command,
+            payload,
+            store=store,
+            shape=shape,
+            label=label,
+            tabular=not is_claim,
+            output=context.output or AS_USUAL,
+        )
+        if hands_on or not completed:
+            row.iter_index = -1  # nobody shall take it for the result of the item in its loop
         rows.append(row)
-    told: dict[str, Any] | None = None
+    told: dict[str, Any] | None = {"row_count": len(payload or ())} if is_claim and completed else None
     if ended.variables:
         values, more = await persist_variables(command, ended.variables, store=store)
         rows += more
-        told = {"ctx": values}
+        told = {**(told or {}), "ctx": values}
     if breaks:
         told = {**(told or {}), "breaks": True}
     if ended.to:

@@ -1,32 +1,52 @@
 """Persist before emit: every result becomes a stored payload and a reference before any report names it."""
 
+import asyncio
 import hashlib
-import json
 from typing import Any
 
 import msgspec
 
 from noetl_common import metrics
+from noetl_common.core.playbook import Output
 from noetl_common.core.results import extract, preview
 from noetl_common.core.shard import hashed_id
+from noetl_common.core.tables import TABLE_TYPE, Rows, rows_in
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Shape, Value, fits_inline
+from noetl_common.core.views import plain
 from noetl_common.errors import TooLarge
 from noetl_common.store.results import ResultStore, Stored
-from noetl_common.wire import PAYLOAD_INLINE_BYTES_MAX, ClaimedCommand, ResultRow, encode
+from noetl_common.wire import PAYLOAD_INLINE_BYTES_MAX, ClaimedCommand, ResultRow, encoded
+from services.worker.tables import table_file
 
+AS_USUAL = Output()
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 CONTEXT_BYTES_MAX = 4096
 
 
 async def persist_before_emit(
-    command: ClaimedCommand, payload: Any, *, store: ResultStore, shape: Shape = "plain", label: str = ""
+    command: ClaimedCommand,
+    payload: Any,
+    *,
+    store: ResultStore,
+    shape: Shape = "plain",
+    label: str = "",
+    tabular: bool = False,
+    output: Output = AS_USUAL,
 ) -> tuple[Ref, ResultRow]:
     """Return the reference and the index row of a result of `command` that is now durable or rides in the row.
 
-    Up to 8 KiB ride beside the report, and ingest stores them in its transaction; more is in a tier on return.
-    Errors: TooLarge over PAYLOAD_BYTES_MAX.
+    Up to 8 KiB ride beside the report, and ingest stores them in its transaction; more is in a tier on return,
+    with `tabular` as a Parquet file when it has rows and columns.
+    Errors: TooLarge over PAYLOAD_BYTES_MAX for one that is JSON.
     """
-    body = encoded(payload)
+    has_rows = rows_in(payload)
+    body = b"" if has_rows else encoded(payload)
+    if tabular and (has_rows or len(body) > PAYLOAD_INLINE_BYTES_MAX):
+        stored_table = await _persist_table(command, payload, store=store, shape=shape, output=output)
+        if stored_table is not None:
+            return stored_table
+    if has_rows:
+        body = await asyncio.to_thread(lambda: encoded(plain(payload)))
     size = len(body)
     if size > PAYLOAD_BYTES_MAX:
         raise TooLarge(f"result: expected at most {PAYLOAD_BYTES_MAX} bytes of JSON, found {size}")
@@ -34,26 +54,72 @@ async def persist_before_emit(
     inline = size <= PAYLOAD_INLINE_BYTES_MAX
     stored = Stored(tier="db", uri="", bytes=size, sha256=digest)
     if not inline:
-        stored = await store.put(command.execution_id, label or command.step, body, sha256=digest)
-    metrics.observe("noetl_result_bytes", size, tier=stored.tier)
+        stored = await store.put(command.execution_id, label or command.step, body, sha256=digest, wanted=output.store)
+    ref, row = _named(command, stored, shape=shape, label=label)
+    row.rows = _rows(payload)
+    if inline:
+        row.inline = msgspec.Raw(body)
+    else:
+        # What rides inline is its own preview; the likeness of a large one is made from what is cheap to look at.
+        row.preview, row.extracted = _described(preview, payload), _extracted(payload, output)
+    return ref, row
+
+
+async def _persist_table(
+    command: ClaimedCommand, payload: Any, *, store: ResultStore, shape: Shape, output: Output
+) -> tuple[Ref, ResultRow] | None:
+    """Return what `persist_before_emit` does of a payload stored as a Parquet file, None when it must be JSON."""
+    found = await table_file(payload)
+    if found is None:
+        return None
+    table, part = found
+    try:
+        stored = await store.put_table(
+            command.execution_id,
+            command.step,
+            table.file,
+            sha256=table.sha256,
+            size=table.bytes,
+            wanted=output.store,
+        )
+    finally:
+        if not isinstance(part.rows, Rows):
+            table.file.close()
+    ref, row = _named(command, stored, shape=shape, content_type=TABLE_TYPE)
+    row.rows = len(part.rows)
+    row.preview, row.extracted = _described(preview, payload), _extracted(payload, output)
+    return ref, row
+
+
+def _extracted(payload: Any, output: Output) -> Any:
+    return _described(lambda value: extract(value, select=output.select), payload)
+
+
+def _named(
+    command: ClaimedCommand, stored: Stored, *, shape: Shape, label: str = "", content_type: str = "application/json"
+) -> tuple[Ref, ResultRow]:
+    """Return the reference and the row of a payload, without what describes it."""
+    metrics.observe("noetl_result_bytes", stored.bytes, tier=stored.tier)
     ref_id = hashed_id(command.command_id, command.attempt, label)
     prior = command.item.prior if command.item is not None else None
     ref = Ref(
         execution_id=command.execution_id,
         ref_id=ref_id,
         tier=stored.tier,
-        bytes=size,
-        sha256=digest,
+        bytes=stored.bytes,
+        sha256=stored.sha256,
         shape=shape,
         label=label or command.step,
+        content_type=content_type,
     )
     row = ResultRow(
         execution_id=command.execution_id,
         ref_id=ref_id,
         step=command.step,
-        bytes=size,
-        sha256=digest,
+        bytes=stored.bytes,
+        sha256=stored.sha256,
         store_tier=stored.tier,
+        content_type=content_type,
         physical_uri=stored.uri,
         compression=stored.compression,
         task_label=label,
@@ -62,11 +128,6 @@ async def persist_before_emit(
         loop_epoch=0 if label else command.loop_epoch,
         iter_index=-1 if label else command.iter_index,
         parent_ref_id=prior.ref_id if prior is not None else None,
-        rows=_rows(payload),
-        # What rides inline is its own preview; the likeness of a large one is made from what is cheap to look at.
-        preview=None if inline else _described(preview, payload),
-        extracted=None if inline else _described(extract, payload),
-        inline=msgspec.Raw(body) if inline else None,
     )
     return ref, row
 
@@ -96,15 +157,6 @@ async def persist_variables(
             f"set: expected names and references of at most {CONTEXT_BYTES_MAX} bytes, found {len(values)} names"
         )
     return values, rows
-
-
-def encoded(value: Any) -> bytes:
-    """Return `value` as JSON; integers over 64 bits and lone surrogates take the slow way."""
-    try:
-        return encode(value)
-    except (OverflowError, UnicodeEncodeError):
-        text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", errors="replace")
 
 
 def _rows(payload: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -14,19 +15,23 @@ from noetl_common.core.playbook import Task
 from noetl_common.core.policy import Verdict, judge, target_of
 from noetl_common.core.results import Carried, output_raw_view
 from noetl_common.core.scope import NeedPayload, Scope
-from noetl_common.core.templates import names, render, render_text
-from noetl_common.errors import Invalid, NoetlError, TemplateFailed
+from noetl_common.core.templates import names, render, render_reference, render_text
+from noetl_common.errors import Invalid, NoetlError, TemplateFailed, TooLarge
 from noetl_common.log import get_logger
+from noetl_common.wire import STREAM_CHUNKS_MAX
 from services.worker.keychain import Concealed, Keychain
 from services.worker.keychain_kinds import Source, Tokens
 from services.worker.payloads import Payloads
-from services.worker.tools import UNRENDERED, Call, Credential, dispatch, failed
+from services.worker.stream import Reporting, Stream
+from services.worker.tables import Tables
+from services.worker.tools import REFERRING, UNRENDERED, Call, Credential, dispatch, failed
 from services.worker.tools.python_pool import PythonPool
 
 log = get_logger(__name__)
 
 RETRY_DELAY_S_MAX = 3600.0
 YIELD_EVERY_CALLS = 64
+MESSAGE_CHARS_KEPT = 10_000  # well over what a report keeps: what is cut here could begin a secret
 
 
 class Machine(msgspec.Struct, kw_only=True):
@@ -34,6 +39,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
     payloads: Payloads
     credential: Credential
+    reports: Reporting | None = None
     processes: PythonPool | None = None
     calls_max: int = 100_000
     timeouts_s: dict[str, float] = {}  # by kind of tool; "" for every other
@@ -58,6 +64,7 @@ class Work(msgspec.Struct, kw_only=True):
     handed: Carried = Carried({}, {}, {})
     is_part: bool = False  # other segments of the same pipeline stand before or behind
     keychain: tuple[dict[str, Any], ...] = ()
+    stream: Stream | None = None
 
 
 class Ended(msgspec.Struct, kw_only=True):
@@ -92,9 +99,12 @@ class Pipeline:
         self._iteration = {**work.iteration, **handed.iteration}
         self._variables: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
-        self._last = Outcome()
+        self._last = Outcome(data=next(reversed(handed.labelled.values()), None))
         self._calls = 0
+        self._chunks: Counter[str] = Counter()  # sent, by task
+        self._passed: Counter[str] = Counter()  # of these, in passes of the task before the present one
         self._concealed = Concealed()
+        self.tables = Tables(self._concealed)
         source = Source(credential=machine.credential, tokens=machine.tokens, execution_id=work.execution_id)
         self._keychain = Keychain(work.keychain, source, self._concealed)
 
@@ -111,12 +121,12 @@ class Pipeline:
         while index < len(tasks):
             task = tasks[index]
             if self._calls >= self._machine.calls_max:
-                message = f"expected at most {self._machine.calls_max} tool calls in one command; a jump may never end"
+                message = f"expected at most {self._machine.calls_max} tool calls, found more: a jump may never end"
                 return self._failed(task, failed("pipeline", message, code="PIPELINE_CALLS_EXCEEDED"))
             self._calls += 1
             if self._calls % YIELD_EVERY_CALLS == 0:
                 await asyncio.sleep(0)
-            attempt = self._attempts[task.label] = self._attempts.get(task.label, 0) + 1
+            attempt = self._begun(task.label)
             self._last = outcome = await self._call(task, attempt)
             try:
                 verdict = await self._verdict(task, outcome, attempt)
@@ -154,6 +164,15 @@ class Pipeline:
             to=to,
         )
 
+    def _begun(self, label: str) -> int:
+        """Return the attempt that this run of a task is; its chunks are numbered behind those of earlier passes."""
+        attempt = self._attempts[label] = self._attempts.get(label, 0) + 1
+        if attempt == 1:
+            self._passed[label] = self._chunks[label]
+        # What a retry hands on again is the same; what another pass does, behind a jump, is not.
+        self._chunks[label] = self._passed[label]
+        return attempt
+
     async def _call(self, task: Task, attempt: int) -> Outcome:
         began = time.monotonic()
         try:
@@ -167,7 +186,9 @@ class Pipeline:
         except Exception as exc:
             # A tool stands on other people's libraries: what one raises unforeseen ends its task, not this worker.
             log.exception("tool.bug", execution_id=self._work.execution_id, step=self._work.step, tool=task.kind)
-            outcome = failed("internal", f"{type(exc).__name__}: {exc}"[:2000], exception=type(exc).__name__)
+            outcome = failed(
+                "internal", f"{type(exc).__name__}: {exc}"[:MESSAGE_CHARS_KEPT], exception=type(exc).__name__
+            )
         elapsed_s = time.monotonic() - began
         metrics.observe("noetl_tool_seconds", elapsed_s, tool=task.kind, outcome=outcome.status)
         outcome.meta = {"duration_ms": round(elapsed_s * 1000), **outcome.meta, "attempt": attempt}
@@ -194,20 +215,21 @@ class Pipeline:
         inner = inner.extended(locals=inputs) if inputs else inner
         seeing = scope.extended(locals=inputs) if reads_keychain else inner
         programs = UNRENDERED.get(task.kind, frozenset())
-        config = _render_fields(task.config, seeing, self._place(task, ""), programs=programs)
+        referring = REFERRING.get(task.kind, "")
+        config = _render_fields(task.config, seeing, self._place(task, ""), programs=programs, referring=referring)
         timeouts_s = self._machine.timeouts_s
         default_s = timeouts_s.get(task.kind, timeouts_s.get("", 300.0))
         timeout = config.get("timeout_seconds", config.get("timeout"))
         if timeout not in (None, "") and not seconds_in(timeout, 0.0):
             where = self._place(task, "timeout")
             raise Invalid(f'{where}: expected seconds above 0 (30, "30s", "5m"), found {timeout!r}')
-        return Call(
+        call = Call(
             kind=task.kind,
             label=task.label,
             step=self._work.step,
             execution_id=self._work.execution_id,
             scope=inner,
-            credential=self._machine.credential,
+            credential=self._credential,
             config=config,
             input=inputs,
             globals=self._iteration,
@@ -216,7 +238,34 @@ class Pipeline:
             timeout_s=seconds_in(timeout, default_s),
             processes=self._machine.processes,
             conceal=self._concealed.add,
+            tables=self.tables,
+            stored_table=self._machine.payloads.table_file,
+            conceals=lambda text: self._concealed.without(text) != text,
         )
+        if self._work.stream is not None:
+            call.partial = lambda value: self._partial(task.label, value)
+            call.note = self._note
+            call.details = self._work.stream.details
+        return call
+
+    async def _credential(self, alias: str) -> dict[str, Any]:
+        """Return a registered credential; what is secret of it is told by nothing that this command stores."""
+        found = await self._machine.credential(alias)
+        self._concealed.add_credential(found.get("data"))
+        return found
+
+    async def _partial(self, label: str, value: Any) -> None:
+        stream, number = self._work.stream, self._chunks[label]
+        assert stream is not None, "a call without a stream does not get here"
+        if number >= STREAM_CHUNKS_MAX:
+            where = f"step {self._work.step!r}, task {label!r}"
+            raise TooLarge(f"{where}: expected at most {STREAM_CHUNKS_MAX} chunks, found more; raise `chunk_size`")
+        self._chunks[label] = number + 1
+        await stream.chunk(label, number, self._concealed.without(value))
+
+    async def _note(self, details: dict[str, Any], payload: Any) -> dict[str, Any]:
+        assert self._work.stream is not None, "a call without a stream does not get here"
+        return await self._work.stream.note(details, self._concealed.without(payload))
 
     async def _verdict(self, task: Task, outcome: Outcome, attempt: int) -> Verdict:
         if not task.rules:
@@ -305,7 +354,12 @@ _FAIL = Verdict(do="fail", to="", delay_s=0.0, sets={})
 
 
 def _render_fields(
-    fields: dict[str, Any], scope: Scope, where: str, *, programs: frozenset[str] = frozenset()
+    fields: dict[str, Any],
+    scope: Scope,
+    where: str,
+    *,
+    programs: frozenset[str] = frozenset(),
+    referring: str = "",
 ) -> dict[str, Any]:
     # Each field by itself, so that an error names it; what is missing is asked for once for all of them.
     rendered: dict[str, Any] = {}
@@ -314,6 +368,10 @@ def _render_fields(
         try:
             if name in programs:
                 rendered[name] = _program(value, scope, f"{where}.{name}")
+            elif name == referring and isinstance(value, dict):
+                rendered[name] = {
+                    key: render_reference(part, scope, where=f"{where}.{name}.{key}") for key, part in value.items()
+                }
             else:
                 rendered[name] = render(value, scope, where=f"{where}.{name}")
         except NeedPayload as exc:
@@ -340,4 +398,4 @@ def _outcome_of(exc: NoetlError) -> Outcome:
     if isinstance(exc, TemplateFailed):
         return failed("template", str(exc), code=exc.code)
     kind = exc.code.lower()
-    return failed(kind, str(exc)[:2000], code=exc.code, retryable=exc.status == 503)
+    return failed(kind, str(exc)[:MESSAGE_CHARS_KEPT], code=exc.code, retryable=exc.status == 503)

@@ -1,15 +1,20 @@
 """Checks: findings with their place, unknown keys, and the syntax of every template of a document."""
 
 import difflib
+import re
 from collections.abc import Collection
 from typing import Any, Literal
 
+import msgspec
+
 from noetl_common.core.playbook import Finding
-from noetl_common.core.templates import check, condition_source, is_template, mask_comments
+from noetl_common.core.templates import SANDBOX, check, condition_source, is_template, mask_comments
 from noetl_common.core.yaml_source import PROBLEMS_MAX, Path, Source
 from noetl_common.errors import TemplateFailed
 
 _UNRENDERED = frozenset(("desc", "description", "metadata"))
+LISTED_MAX = 20
+SHOWN_CHARS_MAX = 80
 # Words of other dialects whose meaning here has another name.
 _OTHER_WORDS = {"cond": "when", "condition": "when", "if": "when", "vars": "set", "params": "input", "expr": "when"}
 
@@ -19,7 +24,9 @@ class Report:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.findings: list[Finding] = list(source.problems)
+        self.findings: list[Finding] = [
+            msgspec.structs.replace(finding, where=place_of(source.value, path)) for path, finding in source.problems
+        ]
 
     def error(self, path: Path, message: str, *, hint: str = "") -> None:
         """Add a problem: the document is refused."""
@@ -35,7 +42,7 @@ class Report:
             return {}
         if isinstance(value, dict):
             return value
-        self.error(path, f"{what} must be a mapping, found {kind_of(value)}")
+        self.error(path, f"{what}: expected a mapping, found {kind_of(value)}")
         return {}
 
     def listing(self, value: Any, path: Path, what: str) -> list[Any]:
@@ -44,7 +51,7 @@ class Report:
             return []
         if isinstance(value, list):
             return value
-        self.error(path, f"{what} must be a list, found {kind_of(value)}")
+        self.error(path, f"{what}: expected a list, found {kind_of(value)}")
         return []
 
     def unknown_keys(self, mapping: dict[str, Any], known: Collection[str], path: Path, *, what: str) -> None:
@@ -72,7 +79,9 @@ def meant(word: str, known: Collection[str]) -> str:
     """Return "did you mean ..." when a known word is near."""
     if word in _OTHER_WORDS and _OTHER_WORDS[word] in known:
         return f"did you mean {_OTHER_WORDS[word]!r}?"
-    near = difflib.get_close_matches(word, sorted(known), n=1)
+    near = difflib.get_close_matches(word, sorted(known), n=3)
+    # Letters in another order are the likeliest slip, another first letter the least likely.
+    near.sort(key=lambda one: (sorted(one) != sorted(word), one[:1] != word[:1]))
     return f"did you mean {near[0]!r}?" if near else ""
 
 
@@ -82,11 +91,27 @@ def kind_of(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
+def shown(value: Any) -> str:
+    """Return a value as an error shows what was found: a short one as it is, else what it is."""
+    if value is None or isinstance(value, (list, dict)):
+        return kind_of(value)
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+
+
+def listed(words: Collection[str]) -> str:
+    """Return the words that were expected, the first of them when they are many."""
+    known = sorted(words)
+    more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
+    return ", ".join(known[:LISTED_MAX]) + more if known else "none"
+
+
 def place_of(document: Any, path: Path) -> str:
     """Return a path for people: "step 'load', tool.command"."""
     if len(path) >= 2 and path[0] == "workflow" and isinstance(path[1], int):
-        step = document["workflow"][path[1]]
-        name = step.get("step") if isinstance(step, dict) else None
+        listed_steps = document.get("workflow") if isinstance(document, dict) else None
+        step = listed_steps[path[1]] if isinstance(listed_steps, list) and path[1] < len(listed_steps) else None
+        name = step.get("step", step.get("name")) if isinstance(step, dict) else None
         rest = _dotted(path[2:])
         return f"step {name if name is not None else path[1]!r}" + (f", {rest}" if rest else "")
     return _dotted(path)
@@ -97,10 +122,11 @@ def check_condition(when: Any, path: Path, report: Report) -> str | bool | None:
     if when is None or isinstance(when, bool):
         return when
     if not isinstance(when, str):
-        report.error(path, f"a condition must be a text or a boolean, found {kind_of(when)}")
+        report.error(path, f"expected a condition (a text or a boolean), found {kind_of(when)}")
         return None
     if "{" in when and "{{" not in when and "{%" not in when:
-        report.error(path, "a condition has a single brace", hint="write {{ ... }}, or no braces at all")
+        message = f"expected a condition in {{{{ }}}} or without braces, found a single brace in {when[:80]!r}"
+        report.error(path, message, hint="write {{ ... }}, or no braces at all")
         return None
     _check_text(condition_source(when), path, report)
     return when
@@ -133,7 +159,15 @@ def _check_text(text: str, path: Path, report: Report, *, is_lenient: bool = Fal
     try:
         check(mask_comments(text)[0])
     except TemplateFailed as error:
-        (report.warn if is_lenient else report.error)(path, str(error))
+        (report.warn if is_lenient else report.error)(path, str(error), hint=_meant_filter(str(error.__cause__)))
+
+
+def _meant_filter(reason: str) -> str:
+    unknown = re.match(r"No (filter|test) named '([^']*)'", reason)
+    if unknown is None:
+        return ""
+    known = SANDBOX.filters if unknown.group(1) == "filter" else SANDBOX.tests
+    return meant(unknown.group(2), [name for name in known if not name.startswith("_")])
 
 
 def _dotted(path: Path) -> str:

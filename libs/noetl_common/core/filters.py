@@ -9,6 +9,7 @@ from jinja2 import filters as stock
 from jinja2.runtime import Undefined
 from jinja2.utils import pass_environment
 
+from noetl_common.core.tables import Rows
 from noetl_common.core.views import View, plain, unwrapped
 
 WIDTH_MAX = 10_000
@@ -44,7 +45,9 @@ def default(value: Any, otherwise: Any = "", boolean: bool = False) -> Any:
 
 
 def to_int(value: Any, default: int = 0, base: int = 10) -> int:
-    """Return a whole number, `default` for what is none."""
+    """Return a whole number, `default` for what is none and for an undefined name."""
+    if isinstance(value, Undefined):
+        return default
     if isinstance(value, str):
         try:
             return int(value.strip(), base)
@@ -57,7 +60,9 @@ def to_int(value: Any, default: int = 0, base: int = 10) -> int:
 
 
 def to_float(value: Any, default: float = 0.0) -> float:
-    """Return a number, `default` for what is none."""
+    """Return a number, `default` for what is none and for an undefined name."""
+    if isinstance(value, Undefined):
+        return default
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -76,7 +81,7 @@ def first(value: Any) -> Any:
 
 def last(value: Any) -> Any:
     """Return the last item, None when there is none."""
-    items = list(value) if isinstance(value, Iterable) else []
+    items = value if isinstance(value, Rows) else list(value) if isinstance(value, Iterable) else []
     return items[-1] if items else None
 
 
@@ -238,4 +243,6 @@ _STOCK = (
 )
 
 FILTERS: dict[str, Callable[..., Any]] = {**{name: stock.FILTERS[name] for name in _STOCK}, **_OWN}
+# These read of a table no more rows than they need.
+OF_ROWS = frozenset((length, first, last))
 PREDICATES: dict[str, Callable[..., Any]] = {"none": is_none}

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from noetl_common.core import fold_loops
 from noetl_common.core.events import Event, EventType
-from noetl_common.core.state import Activity, Entry, ExecutionState, LoopState
+from noetl_common.core.state import Activity, Entry, ExecutionState
 from noetl_common.core.upcast import upcast
-from noetl_common.core.values import Ref, Value, ref_in
+from noetl_common.core.values import Value, ref_in, ref_or_none
 
 
 class Place(NamedTuple):
@@ -19,7 +20,7 @@ class Place(NamedTuple):
 
     step: str
     entry: Entry
-    body: Activity | None  # None: an item of a loop without sub-playbooks, which keeps no body of its own
+    body: Activity | None  # None: a claim, or an item of a loop without sub-playbooks, which keeps no body of its own
 
 
 def fold(state: ExecutionState, event: Event) -> ExecutionState:
@@ -49,7 +50,11 @@ def locate(state: ExecutionState, event: Event) -> Place | None:
     loop = entry.loop
     if loop is None:
         return Place(event.step, entry, entry.activity) if _awaits(entry.activity, event) else None
-    if event.loop_epoch != loop.epoch or event.iter_index not in loop.open:
+    if event.loop_epoch != loop.epoch:
+        return None
+    if fold_loops.is_claim(loop, event):
+        return Place(event.step, entry, None)
+    if event.iter_index not in loop.open or event.iter_index in loop.again:
         return None
     body = loop.children.get(event.iter_index)
     if body is not None and not _awaits(body, event):
@@ -84,21 +89,21 @@ def on_step_enter(state: ExecutionState, event: Event) -> None:
 
 def on_loop_started(state: ExecutionState, event: Event) -> None:
     """Give the entered step its loop."""
-    context = event.context
-    items = context.get("items")
-    state.active[event.step].loop = LoopState(
-        epoch=event.loop_epoch,
-        size=context["size"],
-        max_in_flight=context["max_in_flight"],
-        items=msgspec.convert(items, Value) if items is not None else None,
-        context_id=context.get("context_id", 0),
-    )
+    state.active[event.step].loop = fold_loops.opened(event)
 
 
 def on_command_issued(state: ExecutionState, event: Event) -> None:
     """Await the command's report."""
-    _begin_body(state, event, Activity(command_id=event.command_id))
     state.commands_issued += 1
+    loop = state.active[event.step].loop
+    if loop is not None and loop.cursor is not None and event.context.get("claim"):
+        fold_loops.begin_claim(loop.cursor, event.command_id)
+    else:
+        _begin_body(state, event, Activity(command_id=event.command_id))
+
+
+def on_call_partial(state: ExecutionState, event: Event) -> None:
+    """Change nothing: the item that routing makes of the chunk, which follows, is what stands for it."""
 
 
 def on_child_started(state: ExecutionState, event: Event) -> None:
@@ -114,15 +119,12 @@ def _begin_body(state: ExecutionState, event: Event, body: Activity) -> None:
     if context:
         body.segment = context.get("segment", 0)
         body.more = context.get("more", False)
-        body.prior = _ref_or_none(context.get("prior"))
+        body.prior = ref_or_none(context.get("prior"))
     loop = entry.loop
     if loop is None:
         entry.activity = body
-        return
-    loop.issued_upto = max(loop.issued_upto, event.iter_index + 1)
-    loop.open.add(event.iter_index)
-    if context:  # only bodies that call playbooks are in several segments
-        loop.children[event.iter_index] = body
+    else:
+        fold_loops.begin_item(loop, event, body)
 
 
 def on_command_ended(state: ExecutionState, event: Event) -> None:
@@ -130,15 +132,19 @@ def on_command_ended(state: ExecutionState, event: Event) -> None:
     place = locate(state, event)
     if place is None:
         return
+    loop = place.entry.loop
+    if loop is not None and fold_loops.is_claim(loop, event):
+        fold_loops.end_claim(loop, event)
+        return
     for name, value in event.context.get("ctx", {}).items():
         state.ctx[name] = msgspec.convert(value, Value)
     succeeded = event.event_type == "command.completed"
     body = place.body
     if body is not None and succeeded and (body.more or event.context.get("to")):
         body.command_id = 0
-        body.prior = _ref_or_none(event.result.reference if event.result else None)
+        body.prior = ref_or_none(event.result.reference if event.result else None)
         return
-    _end_body(place, event, succeeded=succeeded)
+    _end_body(state, place, event, succeeded=succeeded)
 
 
 def on_child_ended(state: ExecutionState, event: Event) -> None:
@@ -152,6 +158,9 @@ def on_child_ended(state: ExecutionState, event: Event) -> None:
 def on_task_ended(state: ExecutionState, event: Event) -> None:
     """Apply what routing decided about a playbook task: the item is over, or a retry waits for its timer."""
     entry = state.active[event.step]
+    if event.context.get("claim") and entry.loop is not None:
+        fold_loops.fail_claims(entry.loop, event)
+        return
     body = entry.loop.children[event.iter_index] if entry.loop else entry.activity
     if event.status == "RETRYING":
         body.command_id = body.child_id = 0  # a child that could not start has no end to clear them
@@ -164,24 +173,20 @@ def on_task_ended(state: ExecutionState, event: Event) -> None:
         body.command_id = body.child_id = 0  # its child is waited for no longer
         return
     if event.status == "CONTINUED":
-        body.prior = _ref_or_none(event.result.reference if event.result else None)
+        body.prior = ref_or_none(event.result.reference if event.result else None)
         return
-    _end_body(Place(event.step, entry, body), event, succeeded=event.status == "COMPLETED")
+    _end_body(state, Place(event.step, entry, body), event, succeeded=event.status == "COMPLETED")
 
 
-def _end_body(place: Place, event: Event, *, succeeded: bool) -> None:
+def _end_body(state: ExecutionState, place: Place, event: Event, *, succeeded: bool) -> None:
     loop = place.entry.loop
     if loop is None:
         place.entry.activity.command_id = 0
         return
-    loop.open.discard(event.iter_index)
-    loop.children.pop(event.iter_index, None)
-    if succeeded:
-        loop.done += 1
-        return
-    loop.failed += 1
-    if loop.error is None and event.result is not None:
-        loop.error = {**(event.result.error or {}), "iter_index": event.iter_index}
+    # A run that stops tries nothing again; neither is a command that its worker gave up.
+    is_stopping = state.failure is not None or state.cancelling is not None
+    may_retry = not succeeded and not is_stopping and event.event_type != "command.cancelled"
+    fold_loops.end_item(loop, event, succeeded=succeeded, may_retry=may_retry)
 
 
 def on_timer_fired(state: ExecutionState, event: Event) -> None:
@@ -219,20 +224,25 @@ def on_step_exit(state: ExecutionState, event: Event) -> None:
     """Take the token off the step and put one before each step that an arc fired to."""
     context = event.context
     state.active.pop(event.step, None)
-    reference = _ref_or_none(event.result.reference if event.result else None)
+    reference = ref_or_none(event.result.reference if event.result else None)
     if reference is not None:
         state.results[event.step] = reference
         if not context.get("noop"):
             state.last_step, state.last_result = event.step, reference
     for target in context.get("arcs", ()):
         state.pending.setdefault(target, event.event_id)
+    fold_loops.close_streams(state, event.step)
     if event.status == "FAILED" and not context.get("handled") and state.failure is None:
         state.failure = {**((event.result.error if event.result else None) or {}), "step": event.step}
 
 
 def on_step_skipped(state: ExecutionState, event: Event) -> None:
-    """Forget that an arc fired to the step."""
-    state.pending.pop(event.step, None)
+    """Take what an arc put before the step away, and put it before those that the step's own arcs fired to, if any."""
+    was_pending = state.pending.pop(event.step, None) is not None
+    if was_pending or not state.active:  # else a chunk led to it, and chunks have their own limit
+        state.visits[event.step] = state.visits.get(event.step, 0) + 1
+    for target in event.context.get("arcs", ()):
+        state.pending.setdefault(target, event.event_id)
 
 
 def on_cancel_requested(state: ExecutionState, event: Event) -> None:
@@ -258,10 +268,6 @@ def on_playbook_ended(state: ExecutionState, event: Event) -> None:
     state.pending.clear()
 
 
-def _ref_or_none(reference: dict[str, Any] | None) -> Ref | None:
-    return ref_in(reference) if reference else None
-
-
 TERMINAL_STATUS: dict[str, Any] = {
     "playbook.completed": "COMPLETED",
     "playbook.failed": "FAILED",
@@ -273,6 +279,7 @@ APPLIERS: dict[EventType | str, Callable[[ExecutionState, Event], None]] = {
     "command.completed": on_command_ended,
     "command.failed": on_command_ended,
     "command.cancelled": on_command_ended,
+    "call.partial": on_call_partial,
     "child.ended": on_child_ended,
     "timer.fired": on_timer_fired,
     "cancel.requested": on_cancel_requested,

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 from jinja2 import TemplateError, nodes
 
-from noetl_common.core.checks import Report, meant
+from noetl_common.core.checks import Report, is_word, meant
+from noetl_common.core.commands import CHUNK
 from noetl_common.core.lint_flow import check_flow
-from noetl_common.core.playbook import UNSUPPORTED, Finding, Playbook, Step, Task
+from noetl_common.core.playbook import Finding, Playbook, Step, Task
 from noetl_common.core.policy import target_of
 from noetl_common.core.reads import needed_names, texts_in
 from noetl_common.core.templates import SANDBOX, condition_source, is_template, mask_comments, names
@@ -21,8 +22,10 @@ _ALWAYS = frozenset(
     )
 )
 _AFTERWARDS = frozenset(("output", "event", "error"))  # when a step or a task has ended
-_IN_TASKS = frozenset(("output", "_prev", "_task", "_attempt", "__frame_max_rows", "keychain"))
-_IN_LOOPS = frozenset(("iter", "_index", "_total", "loop_index"))
+_AFTER_LOOPS = frozenset(("fanin",))
+_IN_TASKS = frozenset(("output", "_prev", "_task", "_attempt", "keychain"))
+_IN_LOOPS = frozenset(("iter", "_index", "_total", "_first", "_last", "loop_index"))
+_IN_CLAIMS = frozenset(("__frame_max_rows", "keychain"))
 _IN_WORKLOAD = frozenset(("payload", "input"))
 _BODY = frozenset(("tool", "input", "args"))
 _UNRENDERED = frozenset(("desc", "description", "metadata", "assert"))
@@ -75,6 +78,7 @@ class _Names:
         self._set = frozenset(_written(self._document))
         self._entries = frozenset(str(entry["name"]) for entry in playbook.keychain)
         self._loops = {name: loop for name, loop in map(_loop_of, self._document["workflow"]) if loop}
+        self._loops |= {arc.step: CHUNK for step in playbook.steps.values() for arc in step.arcs if arc.on_partial}
         self._iterators = {iterator: name for name, iterator in self._loops.items()}
         self._labels = {
             task.label: step.name for step in playbook.steps.values() if step.is_pipeline for task in step.tasks
@@ -87,16 +91,22 @@ class _Names:
             self._check_text(text, path, "workload", known=self._everywhere | _IN_WORKLOAD, iterated=None)
         for index, fields in enumerate(self._document["workflow"]):
             step = self._playbook.steps[fields.get("step", fields.get("name"))]
-            if any(task.kind == UNSUPPORTED for task in step.tasks):
-                continue  # which names a step has that cannot run is not known here
             for path, text in _texts(fields, ("workflow", index)):
-                known, iterated = self._known(step, str(path[2]))
+                known, iterated = self._known(step, path)
                 self._check_text(text, path, step.name, known=known, iterated=iterated)
 
-    def _known(self, step: Step, field: str) -> tuple[frozenset[str], frozenset[str] | None]:
+    def _known(self, step: Step, path: Path) -> tuple[frozenset[str], frozenset[str] | None]:
         """Return the names that a field of a step sees, and the keys of `iter` there, None without a loop."""
+        field = str(path[2])
+        if field == "when":
+            return self._everywhere, None
+        if field == "loop" and "cursor" in path:
+            return self._everywhere | _IN_CLAIMS, None
         if field not in _BODY:
-            return self._everywhere | _AFTERWARDS, None
+            more = _AFTER_LOOPS if step.name in self._loops else frozenset()
+            if any(arc.on_partial for arc in step.arcs):
+                more |= {CHUNK}
+            return self._everywhere | _AFTERWARDS | more, None
         inputs = frozenset(key for task in step.tasks for key in task.input)
         known = self._everywhere | _IN_TASKS | inputs | {task.label for task in step.tasks}
         kept = frozenset(target_of(key)[1] for task in step.tasks for key in _keys_set(task) if key.startswith("iter."))
@@ -126,6 +136,10 @@ class _Names:
             owner = self._iterators.get(name)
             what = f"the item of the loop of step {owner!r}" if owner else "known in the body of a loop only"
             return f"{name!r} is {what}; it is undefined here", "a loop is left with its results: <step>.results"
+        if name in _AFTER_LOOPS:
+            return f"{name!r} is known in the arcs of a loop only; it is undefined here", "read <step>.stats instead"
+        if name in _IN_CLAIMS - {"keychain"}:
+            return f"{name!r} is known in the claim of a cursor only; it is undefined here", ""
         if name == "keychain":
             return "'keychain' is undefined here", "secrets are read in the fields of tools only"
         if name in self._labels:
@@ -163,7 +177,7 @@ class _Names:
 
 def _check_sql(document: dict[str, Any], report: _LocatedReport) -> None:
     for path, fields in _mappings(document.get("workflow"), ("workflow",)):
-        if fields.get("kind") not in _SQL_KINDS:
+        if not is_word(fields.get("kind"), _SQL_KINDS):
             continue
         for key in sorted(_SQL_FIELDS & fields.keys()):
             for text in texts_in(fields[key]):
@@ -237,7 +251,7 @@ def _mappings(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield every text that is rendered, with its place; a condition with the braces it may lack."""
     if isinstance(value, str):
-        if path[-1] == "when" and ("next" in path or "rules" in path):
+        if path[-1] == "when" and (len(path) == 3 or "next" in path or "rules" in path):
             yield path, condition_source(value)
         elif is_template(value):
             yield path, value

@@ -19,6 +19,7 @@ def check_flow(document: dict[str, Any], playbook: Playbook, report: Report) -> 
     for step in playbook.steps.values():
         _check_arcs(step, places[step.name], report)
         _check_jumps(step, places[step.name], report)
+        _check_producer(step, places[step.name], report)
     _check_reach(playbook, places, report)
     _check_circles(playbook, places, report)
 
@@ -28,10 +29,11 @@ def live_arcs(step: Step) -> tuple[Arc, ...]:
     found: list[Arc] = []
     is_decided = False
     for arc in step.arcs:
-        # When the body fails only arcs that test the event are asked, so those are live behind any other.
-        if not is_never(arc.when) and (not is_decided or arc.tests_event):
+        # When the body fails only arcs that test the event are asked, so those are live behind any other; the arcs
+        # for chunks are asked while it runs.
+        if not is_never(arc.when) and (not is_decided or arc.tests_event or arc.on_partial):
             found.append(arc)
-        is_decided = is_decided or (step.mode == "exclusive" and is_always(arc.when))
+        is_decided = is_decided or (step.mode == "exclusive" and is_always(arc.when) and not arc.on_partial)
     return tuple(found)
 
 
@@ -58,7 +60,7 @@ def reached(start: str, ways: Mapping[str, Sequence[str]]) -> set[str]:
 
 def _check_arcs(step: Step, place: Path, report: Report) -> None:
     live = live_arcs(step)
-    first = next((arc for arc in step.arcs if is_always(arc.when)), None)
+    first = next((arc for arc in step.arcs if is_always(arc.when) and not arc.on_partial), None)
     for index, arc in enumerate(step.arcs):
         if any(arc is other for other in live):
             continue
@@ -70,6 +72,16 @@ def _check_arcs(step: Step, place: Path, report: Report) -> None:
             report.warn(path, f"the arc to {arc.step!r} can never fire: {reason}", hint="put the one without when last")
     if step.arcs and not live:
         report.warn((*place, "next"), f"step {step.name!r} is never left: none of its arcs can fire")
+
+
+def _check_producer(step: Step, place: Path, report: Report) -> None:
+    """Warn of arcs that wait for chunks of a step none of whose tools streams."""
+    kinds = [task.kind for task in step.tasks]
+    streams = any(task.kind == "python" or "chunk_size" in task.config for task in step.tasks)
+    if streams or not any(arc.on_partial for arc in step.arcs):
+        return
+    message = f"step {step.name!r} streams no chunks: it runs {', '.join(kinds)} without chunk_size"
+    report.warn((*place, "next"), message, hint="give a postgres or duckdb tool a chunk_size, or emit from python")
 
 
 def _check_reach(playbook: Playbook, places: dict[str, Path], report: Report) -> None:
@@ -93,7 +105,7 @@ def _check_circles(playbook: Playbook, places: dict[str, Path], report: Report) 
     ways = _ways(playbook)
     backwards: dict[str, list[str]] = {"": []}
     for name, step in playbook.steps.items():
-        if not any(is_always(arc.when) for arc in live_arcs(step)) or not ways[name]:
+        if not any(is_always(arc.when) and not arc.on_partial for arc in live_arcs(step)) or not ways[name]:
             backwards[""].append(name)  # a run may end here
         for target in ways[name]:
             backwards.setdefault(target, []).append(name)

@@ -4,11 +4,12 @@ from typing import Any
 
 import msgspec
 
-from noetl_common.core.checks import Report, check_templates, kind_of, meant
+from noetl_common.core.checks import Report, check_templates, kind_of, meant, shown
 from noetl_common.core.parse_step import Steps
+from noetl_common.core.parse_streams import check_streams
 from noetl_common.core.parse_tool import Tools
 from noetl_common.core.playbook import Finding, Playbook, Step
-from noetl_common.core.yaml_source import read
+from noetl_common.core.yaml_source import Path, read
 from noetl_common.errors import PlaybookError
 
 API_VERSIONS = ("noetl.io/v2", "noetl.io/v10")
@@ -36,7 +37,7 @@ def parse(text: str) -> tuple[Playbook, list[Finding]]:
 
 def _playbook(document: Any, report: Report) -> Playbook | None:
     if not isinstance(document, dict):
-        report.error((), f"a playbook must be a mapping, found {kind_of(document)}")
+        report.error((), f"expected a playbook (a mapping), found {kind_of(document)}")
         return None
     _check_root(document, report)
     metadata = report.mapping(document.get("metadata"), ("metadata",), "metadata")
@@ -48,7 +49,7 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
     executor = report.mapping(document.get("executor"), ("executor",), "executor")
     spec = report.mapping(executor.get("spec"), ("executor", "spec"), "spec")
     report.unknown_keys(spec, EXECUTOR_SPEC_KEYS, ("executor", "spec"), what="the spec of the executor")
-    return Playbook(
+    playbook = Playbook(
         path=path,
         name=name,
         steps=steps,
@@ -59,28 +60,32 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
         no_next_is_error=spec.get("no_next_is_error") is True,
         timeout_s=_timeout_s(spec, report),
     )
+    check_streams(playbook, _places(document), report)
+    return playbook
 
 
 def _check_root(document: dict[str, Any], report: Report) -> None:
     report.unknown_keys(document, ROOT_KEYS, (), what="a playbook")
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
-        report.error(("apiVersion",), f"expected apiVersion {API_VERSIONS[0]!r}, found {version!r}")
+        report.error(
+            ("apiVersion",), f"expected apiVersion {' or '.join(map(repr, API_VERSIONS))}, found {shown(version)}"
+        )
     kind = document.get("kind")
     if kind != "Playbook":
-        report.error(("kind",), f"expected kind 'Playbook', found {kind!r}", hint=meant(str(kind), ("Playbook",)))
+        report.error(("kind",), f"expected kind 'Playbook', found {shown(kind)}", hint=meant(str(kind), ("Playbook",)))
 
 
 def _identity(metadata: dict[str, Any], report: Report) -> tuple[str, str]:
     name, path = (metadata.get(key) for key in ("name", "path"))
     if not isinstance(name, str) or not name:
-        report.error(("metadata", "name"), "metadata needs a name")
+        report.error(("metadata", "name"), f"expected metadata.name, a text, found {shown(name)}")
         name = ""
     if path is None:
         report.warn(("metadata",), "metadata has no path; the name is taken")
         path = name
     if not isinstance(path, str) or (not path and name):
-        report.error(("metadata", "path"), "metadata.path must be a text")
+        report.error(("metadata", "path"), f"expected metadata.path, a text, found {shown(path)}")
         path = name
     return name, path
 
@@ -88,25 +93,36 @@ def _identity(metadata: dict[str, Any], report: Report) -> tuple[str, str]:
 def _steps(document: dict[str, Any], keychain: list[Any], report: Report) -> dict[str, Step]:
     listed = report.listing(document.get("workflow"), ("workflow",), "workflow")
     if not listed:
-        report.error(("workflow",), "workflow needs at least one step")
+        report.error(("workflow",), "expected a workflow of at least one step, found none")
     if len(listed) > STEPS_MAX:
-        report.error(("workflow",), f"{len(listed)} steps, allowed are {STEPS_MAX}")
+        report.error(("workflow",), f"expected at most {STEPS_MAX} steps, found {len(listed)}")
     reader = Steps(report, Tools(report, _workbook(document, report)), keychain)
     steps: dict[str, Step] = {}
     for index, fields in enumerate(listed[:STEPS_MAX]):
         path = ("workflow", index)
         if not isinstance(fields, dict):
-            report.error(path, f"a step must be a mapping, found {kind_of(fields)}")
+            report.error(path, f"expected a step (a mapping), found {kind_of(fields)}")
             continue
         name = fields.get("step", fields.get("name"))
         if not isinstance(name, str) or not name:
-            report.error(path, "a step needs `step`, its name")
+            report.error(path, f"expected `step`, the name of the step, found {shown(name)}")
             continue
         if name in steps:
-            report.error((*path, "step"), f"the step {name!r} stands twice")
+            report.error((*path, "step"), f"expected each step once, found {name!r} again")
         step = reader.read(fields, path, name)
         steps.setdefault(name, step)
     return steps
+
+
+def _places(document: dict[str, Any]) -> dict[str, Path]:
+    """Return where each step stands; of two that share a name, the first."""
+    places: dict[str, Path] = {}
+    listed = document.get("workflow")
+    for index, fields in enumerate(listed if isinstance(listed, list) else []):
+        name = fields.get("step", fields.get("name")) if isinstance(fields, dict) else None
+        if isinstance(name, str):
+            places.setdefault(name, ("workflow", index))
+    return places
 
 
 def _workbook(document: dict[str, Any], report: Report) -> dict[str, dict[str, Any]]:
@@ -117,11 +133,15 @@ def _workbook(document: dict[str, Any], report: Report) -> dict[str, dict[str, A
         fields = report.mapping(item, path, "an action of the workbook")
         name, tool = fields.get("name"), fields.get("tool")
         if not isinstance(name, str) or not isinstance(tool, dict):
-            report.error(path, "an action of the workbook needs a name and a tool")
+            report.error(
+                path, f"expected an action with a name and a tool, found name {shown(name)}, tool {kind_of(tool)}"
+            )
         elif tool.get("kind") == "workbook":
-            report.error((*path, "tool"), "an action of the workbook cannot refer to the workbook")
+            report.error(
+                (*path, "tool"), "expected a tool of its own, found a reference to the workbook in the workbook"
+            )
         elif name in actions:
-            report.error(path, f"the action {name!r} stands twice in the workbook")
+            report.error(path, f"expected each action once in the workbook, found {name!r} again")
         else:
             actions[name] = tool
     return actions
@@ -139,7 +159,8 @@ def _check_targets(document: dict[str, Any], steps: dict[str, Step], report: Rep
             if arc.step == "end":
                 report.warn(path, "there is no step 'end'; the branch ends here")
             else:
-                report.error(path, f"the arc leads to unknown step {arc.step!r}", hint=meant(arc.step, steps))
+                message = f"expected a step of the workflow, found unknown step {arc.step!r}"
+                report.error(path, message, hint=meant(arc.step, steps))
 
 
 def _named_step(spec: dict[str, Any], key: str, *, steps: dict[str, Step], report: Report) -> str:
@@ -147,7 +168,8 @@ def _named_step(spec: dict[str, Any], key: str, *, steps: dict[str, Step], repor
     if name is None:
         return ""
     if not isinstance(name, str) or name not in steps:
-        report.error(("executor", "spec", key), f"{key} names unknown step {name!r}", hint=meant(str(name), steps))
+        message = f"{key}: expected a step of the workflow, found {shown(name)}"
+        report.error(("executor", "spec", key), message, hint=meant(str(name), steps))
         return ""
     return name
 
@@ -159,7 +181,8 @@ def _first_step(steps: dict[str, Step]) -> str:
 def _is_entry(entry: Any, index: int, report: Report) -> bool:
     is_entry = isinstance(entry, dict) and isinstance(entry.get("name"), str)
     if not is_entry:
-        report.error(("keychain", index), "an entry of the keychain must be a mapping with a name")
+        found = f"name {shown(entry.get('name'))}" if isinstance(entry, dict) else kind_of(entry)
+        report.error(("keychain", index), f"expected an entry with a name, found {found}")
     return is_entry
 
 
@@ -170,5 +193,5 @@ def _timeout_s(spec: dict[str, Any], report: Report) -> float | None:
             continue
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return float(value)
-        report.error(("executor", "spec", key), f"{key} must be a positive number of seconds, found {value!r}")
+        report.error(("executor", "spec", key), f"{key}: expected a number of seconds above 0, found {shown(value)}")
     return None

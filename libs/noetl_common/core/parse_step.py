@@ -2,9 +2,12 @@
 
 from typing import Any, Literal
 
-from noetl_common.core.checks import Report, check_condition, is_word, kind_of, meant
+from noetl_common.core.checks import Report, check_condition, is_word, kind_of, meant, shown
+from noetl_common.core.parse_loop import Loops, loop_texts
+from noetl_common.core.parse_output import Outputs
+from noetl_common.core.parse_streams import carries_chunks
 from noetl_common.core.parse_tool import Tools
-from noetl_common.core.playbook import UNSUPPORTED, Admission, Arc, Loop, Step, Task
+from noetl_common.core.playbook import Admission, Arc, Loop, Step, Task
 from noetl_common.core.reads import code_reads, condition_names, needed_names, texts_in
 from noetl_common.core.templates import condition_source, names
 from noetl_common.core.yaml_source import Path
@@ -12,13 +15,11 @@ from noetl_common.core.yaml_source import Path
 ARCS_MAX = 100
 
 STEP_KEYS = frozenset(
-    ("step", "name", "desc", "description", "tool", "loop", "set", "next", "input", "args", "spec", "output")
+    ("step", "name", "desc", "description", "when", "tool", "loop", "set", "next", "input", "args", "spec", "output")
 )
-STEP_SPEC_KEYS = frozenset(("policy", "pool", "timeout", "next_mode", "on_error"))
-LOOP_KEYS = frozenset(("in", "iterator", "spec", "mode", "max_in_flight", "cursor"))
-LOOP_SPEC_KEYS = frozenset(("mode", "max_in_flight", "policy", "frame"))
+STEP_SPEC_KEYS = frozenset(("policy", "pool", "timeout", "next_mode", "on_error", "loop_mode", "fanout"))
 NEXT_KEYS = frozenset(("spec", "arcs"))
-ARC_KEYS = frozenset(("step", "when", "set", "desc", "description"))
+ARC_KEYS = frozenset(("step", "when", "on", "set", "desc", "description"))
 _MODES = frozenset(("exclusive", "inclusive"))
 
 
@@ -29,6 +30,8 @@ class Steps:
         self._report = report
         self._tools = tools
         self._keychain = keychain
+        self._loops = Loops(report)
+        self._outputs = Outputs(report)
 
     def read(self, fields: dict[str, Any], path: Path, name: str) -> Step:
         """Return the step that the mapping describes."""
@@ -39,13 +42,8 @@ class Steps:
         tasks, is_pipeline, tool_pool = self._tools.read(
             fields.get("tool"), (*path, "tool"), step=name, step_input=step_input
         )
-        loop, reason = self._loop(fields.get("loop"), (*path, "loop"))
-        reason = reason or ("`when` on a step" if "when" in fields else "")
+        loop = self._loops.read(fields.get("loop"), (*path, "loop"), spec)
         arcs, mode = self._next(fields.get("next"), (*path, "next"), spec.get("next_mode", "exclusive"))
-        if reason:
-            self._report.warn(path, f"{reason} is not available in this release; the step fails when it runs")
-            message = f"step {name!r}: {reason} is not available in this release"
-            tasks, is_pipeline, loop = (Task(label=name, kind=UNSUPPORTED, config={"message": message}),), False, None
         sets = self._report.mapping(fields.get("set"), (*path, "set"), "set")
         pool = spec.get("pool") if isinstance(spec.get("pool"), str) else tool_pool
         return Step(
@@ -58,13 +56,16 @@ class Steps:
             mode=mode,
             pool=pool or "default",
             admit=self._admit(spec, (*path, "spec", "policy")),
+            output=self._outputs.read(fields, path, is_pipeline=is_pipeline),
+            when=check_condition(fields.get("when"), (*path, "when"), self._report),
             names=self._names(tasks, loop, sets=sets, arcs=arcs),
         )
 
     def _check_keys(self, fields: dict[str, Any], path: Path) -> None:
         if "case" in fields:
-            self._report.error((*path, "case"), "a step has no `case`", hint="write the cases as arcs of `next`")
-        known = STEP_KEYS | {"case", "when"}
+            message = "expected the ways on under `next`, found `case`"
+            self._report.error((*path, "case"), message, hint="write the cases as arcs of `next`")
+        known = STEP_KEYS | {"case"}
         for key in fields:
             if key not in known:
                 hint = meant(key, known) or "fields of a tool belong under `tool`"
@@ -88,42 +89,10 @@ class Steps:
             then = other.get("then", other)
         allow = then.get("allow") if isinstance(then, dict) else None
         if not isinstance(allow, bool):
-            self._report.error(path, f"a rule of admit needs `then: {{allow: true}}` or false, found {allow!r}")
+            self._report.error(
+                path, f"expected `then: {{allow: true}}` or false in a rule of admit, found {shown(allow)}"
+            )
         return Admission(when=when, allow=allow is not False)
-
-    def _loop(self, loop: Any, path: Path) -> tuple[Loop | None, str]:
-        """Return the loop, or the reason why this release cannot run it."""
-        if loop is None:
-            return None, ""
-        fields = self._report.mapping(loop, path, "loop")
-        self._report.unknown_keys(fields, LOOP_KEYS, path, what="a loop")
-        spec = self._report.mapping(fields.get("spec"), (*path, "spec"), "spec")
-        self._report.unknown_keys(spec, LOOP_SPEC_KEYS, (*path, "spec"), what="the spec of a loop")
-        mode = spec.get("mode", fields.get("mode", "sequential"))
-        if mode in ("cursor", "fanout") or "cursor" in fields:
-            return None, f"a loop of mode {mode if mode in ('cursor', 'fanout') else 'cursor'!r}"
-        if mode not in ("sequential", "parallel"):
-            hint = meant(str(mode), ("sequential", "parallel"))
-            self._report.error((*path, "spec", "mode"), f"unknown loop mode {mode!r}", hint=hint)
-            mode = "sequential"
-        iterator = fields.get("iterator")
-        if not isinstance(iterator, str) or not iterator.isidentifier():
-            self._report.error(path, "a loop needs `iterator`, the name of its item")
-            iterator = "item"
-        source = fields.get("in")
-        if source is None:
-            self._report.error(path, "a loop needs `in`, what to loop over")
-        elif isinstance(source, str) and "{" in source and "{{" not in source and "{%" not in source:
-            self._report.error((*path, "in"), "`in` has a single brace", hint="write {{ ... }}")
-        limit = spec.get("max_in_flight", fields.get("max_in_flight"))
-        self._check_limit(limit, (*path, "spec", "max_in_flight"))
-        return Loop(source=source, iterator=iterator, mode=mode, max_in_flight=limit), ""
-
-    def _check_limit(self, limit: Any, path: Path) -> None:
-        is_count = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
-        is_text = isinstance(limit, str) and ("{{" in limit or limit.isdigit())
-        if limit is not None and not is_count and not is_text:
-            self._report.error(path, f"max_in_flight must be a number from 1 or a template, found {limit!r}")
 
     def _next(
         self, ways: Any, path: Path, legacy_mode: Any
@@ -143,11 +112,12 @@ class Steps:
         self._report.unknown_keys(spec, ("mode", "on_no_match", "policy"), (*path, "spec"), what="the spec of next")
         mode: Any = spec.get("mode", "exclusive")
         if not is_word(mode, _MODES):
-            self._report.error((*path, "spec", "mode"), f"unknown mode {mode!r}", hint=meant(str(mode), _MODES))
+            message = f"expected exclusive or inclusive, found unknown mode {shown(mode)}"
+            self._report.error((*path, "spec", "mode"), message, hint=meant(str(mode), _MODES))
             mode = "exclusive"
         arcs = self._report.listing(fields.get("arcs"), (*path, "arcs"), "arcs")
         if len(arcs) > ARCS_MAX:
-            self._report.error((*path, "arcs"), f"{len(arcs)} arcs, allowed are {ARCS_MAX}")
+            self._report.error((*path, "arcs"), f"expected at most {ARCS_MAX} arcs, found {len(arcs)}")
         found = (self._arc(arc, (*path, "arcs", index)) for index, arc in enumerate(arcs[:ARCS_MAX]))
         return tuple(arc for arc in found if arc is not None), mode
 
@@ -156,7 +126,7 @@ class Steps:
             return Arc(step=arc)
         if not isinstance(arc, dict) or not isinstance(arc.get("step"), str):
             found = "no step" if isinstance(arc, dict) else kind_of(arc)
-            self._report.error(path, f"an arc needs `step`, the name of the next step; found {found}")
+            self._report.error(path, f"expected an arc with `step`, the name of the next step, found {found}")
             return None
         self._report.unknown_keys(arc, ARC_KEYS, path, what="an arc")
         when = check_condition(arc.get("when"), (*path, "when"), self._report)
@@ -164,7 +134,8 @@ class Steps:
             step=arc["step"],
             when=when,
             set=self._report.mapping(arc.get("set"), (*path, "set"), "set"),
-            tests_event="event" in condition_names(when),
+            tests_event=bool(condition_names(when) & {"event", "fanin"}),
+            on_partial=carries_chunks(arc, when, path, report=self._report),
         )
 
     def _names(
@@ -175,7 +146,7 @@ class Steps:
         texts = [*texts_in(sets), *(text for arc in arcs for text in texts_in(arc.set))]
         conditions: list[str | bool | None] = [arc.when for arc in arcs]
         if loop is not None:
-            texts += [*texts_in(loop.source), *texts_in(loop.max_in_flight)]
+            texts += loop_texts(loop)
         for task in tasks:
             texts += [*texts_in(task.config), *texts_in(task.input), *texts_in(task.set)]
             for rule in task.rules:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 Verb = Literal["continue", "retry", "jump", "break", "fail"]
-UNSUPPORTED = "unsupported"  # the kind of a task that fails with the message in its config
+_VERSION_DIGITS = 9
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,12 +33,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Arc(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A way on. `tests_event` is True when `when` reads `event.name`: such an arc may handle a failure."""
+    """A way on. `tests_event` is True when `when` reads `event` or `fanin`: such an arc may handle a failure.
+
+    `on_partial` is True for an arc that carries each chunk of its step's output while the step still runs.
+    """
 
     step: str
     when: str | bool | None = None
     set: dict[str, Any] = {}
     tests_event: bool = False
+    on_partial: bool = False
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,13 +52,41 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow: bool = True
 
 
-class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`loop:` of a step. `source` is the unrendered `in`; `max_in_flight` may be a template."""
+class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a step's result is kept: `select` names fields that are read without fetching it, `store` its tier if any."""
 
-    source: Any
+    select: tuple[str, ...] = ()
+    store: str = ""
+
+
+LoopMode = Literal["sequential", "parallel", "fanout", "cursor"]
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a cursor loop claims: `max_rows` a claim, `row_concurrency` rows of a claim at a time; both may be templates.
+
+    `process` says what a body gets: one `row`, or the whole `frame` as a list.
+    """
+
+    max_rows: Any = 1
+    row_concurrency: Any = 1
+    process: Literal["row", "frame"] = "row"
+
+
+class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`loop:` of a step. `source` is the unrendered `in`; `max_in_flight` and the other limits may be templates.
+
+    A cursor loop has no `source`: `claim` is the task (kind `cursor`) that brings its next rows, `frame` how many.
+    """
+
+    source: Any = None
     iterator: str
-    mode: Literal["sequential", "parallel"] = "sequential"
+    mode: LoopMode = "sequential"
     max_in_flight: Any = None
+    max_failures: Any = None  # items that may fail and the step still succeeds; None: 0
+    max_shard_retries: Any = None  # fanout only: how often a failed item runs again; None: 2
+    claim: Task | None = None
+    frame: Frame = Frame()
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -81,6 +113,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     mode: Literal["exclusive", "inclusive"] = "exclusive"
     pool: str = "default"
     admit: tuple[Admission, ...] = ()
+    output: Output | None = None
+    when: str | bool | None = None  # does not hold: the step is skipped and its arcs are followed
     # Root names that this step's templates mention (tool fields, input, loop, set, arcs, rules), for shipping only
     # what is read. None: cannot be told (`ctx` or `workload` whole, python code reading `context`): ship everything.
     names: frozenset[str] | None = None
@@ -125,6 +159,15 @@ class Playbook(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     todo.extend(direct[target])
             closure[name] = frozenset(seen)
         return closure
+
+
+def version_number(written: Any) -> int | None:
+    """Return the version of a document that a number or its digits name, None when they name none."""
+    if isinstance(written, str) and written.strip().isdecimal():
+        written = int(written) if len(written.strip()) <= _VERSION_DIGITS else 0
+    if not isinstance(written, int) or isinstance(written, bool):
+        return None
+    return written if 0 < written < 10**_VERSION_DIGITS else None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

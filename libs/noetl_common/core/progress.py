@@ -6,18 +6,20 @@ from typing import Any, Literal
 import msgspec
 
 from noetl_common.core.events import PLAYBOOK_TERMINALS, Event
-from noetl_common.core.state import TERMINAL, ExecutionState, Status
+from noetl_common.core.state import TERMINAL, ExecutionState, LoopState, Status
 
 StepStatus = Literal["pending", "running", "completed", "failed", "skipped", "cancelled"]
 UNFINISHED: frozenset[str] = frozenset({"pending", "running"})
 
 
 class Items(msgspec.Struct, kw_only=True):
-    """How far a loop is."""
+    """How far a loop is. `in_flight`: begun and not ended. `more`: the total grows still, of a cursor or of chunks."""
 
     total: int
     done: int = 0
     failed: int = 0
+    in_flight: int = 0
+    more: bool = False
 
 
 class StepProgress(msgspec.Struct, kw_only=True):
@@ -32,8 +34,9 @@ class StepProgress(msgspec.Struct, kw_only=True):
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """How much happened in the whole run."""
+    """How much happened in the whole run. `events`: all that were projected, whatever they are."""
 
+    events: int = 0
     commands_issued: int = 0
     commands_completed: int = 0
     commands_failed: int = 0
@@ -75,11 +78,13 @@ def project(progress: Progress, event: Event, state: ExecutionState) -> Progress
     viewer = VIEWERS.get(event.event_type)
     if viewer is not None and progress.status not in TERMINAL:
         viewer(progress, event, state)
+    progress.counts.events += 1
     return progress
 
 
 def park(progress: Progress, event: Event, message: str) -> Progress:
     """Return the read model of a run one of whose events cannot be projected: the run's end is still followed."""
+    progress.counts.events += 1
     if progress.projection_error is None:
         progress.projection_error = {
             "event_id": event.event_id,
@@ -108,8 +113,7 @@ def on_work(progress: Progress, event: Event, state: ExecutionState) -> None:
     step.attempts = max(step.attempts, event.attempt, 1)
     entry = state.active.get(event.step)
     if entry is not None and entry.loop is not None:
-        loop = entry.loop
-        step.items = Items(total=loop.size, done=loop.done, failed=loop.failed)
+        step.items = _items_of(entry.loop)
 
 
 def on_task_ended(progress: Progress, event: Event, state: ExecutionState) -> None:
@@ -120,8 +124,27 @@ def on_task_ended(progress: Progress, event: Event, state: ExecutionState) -> No
 
 
 def on_loop_started(progress: Progress, event: Event, state: ExecutionState) -> None:
-    """Show the loop's size."""
-    progress.step(event.step).items = Items(total=event.context["size"])
+    """Show the loop's size, as far as it is known."""
+    entry = state.active.get(event.step)
+    loop = entry.loop if entry is not None else None
+    progress.step(event.step).items = _items_of(loop) if loop is not None else Items(total=event.context["size"])
+
+
+def _items_of(loop: LoopState) -> Items:
+    return Items(
+        total=max(loop.size, loop.issued_upto),
+        done=loop.done,
+        failed=loop.failed,
+        in_flight=len(loop.open) - len(loop.again),
+        more=_may_grow(loop),
+    )
+
+
+def _may_grow(loop: LoopState) -> bool:
+    if loop.stream is not None:
+        return not loop.stream.closed
+    cursor = loop.cursor
+    return cursor is not None and not loop.is_stopped and bool(cursor.claims or cursor.due or cursor.frames)
 
 
 def on_loop_done(progress: Progress, event: Event, state: ExecutionState) -> None:
@@ -137,15 +160,20 @@ def on_step_exit(progress: Progress, event: Event, state: ExecutionState) -> Non
     step = progress.step(event.step)
     step.status = "failed" if event.status == "FAILED" else "completed"
     step.ended_at = event.event_time
+    _await_targets(progress, event)
+
+
+def on_step_skipped(progress: Progress, event: Event, state: ExecutionState) -> None:
+    """Show the step as skipped, and where its arcs lead as pending."""
+    progress.step(event.step).status = "skipped"
+    _await_targets(progress, event)
+
+
+def _await_targets(progress: Progress, event: Event) -> None:
     for target in event.context.get("arcs", ()):
         following = progress.step(target)
         if following.status != "running":
             following.status = "pending"
-
-
-def on_step_skipped(progress: Progress, event: Event, state: ExecutionState) -> None:
-    """Show the step as skipped."""
-    progress.step(event.step).status = "skipped"
 
 
 def on_routing_failed(progress: Progress, event: Event, state: ExecutionState) -> None:
@@ -168,6 +196,8 @@ def _close(progress: Progress, event: Event) -> None:
         if step.status in UNFINISHED:
             step.status = "cancelled"  # nobody waits for it any more
             step.ended_at = event.event_time if step.started_at else None
+            if step.items is not None:
+                step.items.in_flight, step.items.more = 0, False
 
 
 TERMINAL_STATUS: dict[str, Status] = {

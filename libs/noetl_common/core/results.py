@@ -1,12 +1,13 @@
 """Results as templates see them: every spelling that playbooks use for a step's or a tool's result."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl_common.core.outcome import Outcome
+from noetl_common.core.tables import Rows, rows_in
 from noetl_common.core.values import NULL_REF_ID, Ref, fits_inline
 from noetl_common.core.views import Load, NeedPayload, View, plain, unwrapped
 
@@ -28,6 +29,7 @@ __all__ = [
 CARRIED = "_carried"  # beside the results by label in the payload between two segments of a pipeline
 _COMMAND = re.compile(r"command_\d+\Z")
 _SQL_KEYS = frozenset({"rows", "row_count", "affected_rows"})
+SELECTED_BYTES_MAX = 4096  # of the fields that an author wants at hand
 _PREVIEW_ITEMS = 3
 _PREVIEW_TEXT_CHARS = 80
 
@@ -48,7 +50,10 @@ def merged(labelled: Mapping[str, Any]) -> Any:
     Shapes: one item gives that item's data; several give the fields of all objects among them, later ones winning;
     without any object the only value that is not None, else the labelled mapping itself.
     """
-    payloads = [plain(value) for value in labelled.values()]
+    return _merged(labelled, [plain(value) for value in labelled.values()])
+
+
+def _merged(labelled: Mapping[str, Any], payloads: list[Any]) -> Any:
     if len(payloads) == 1:
         return payloads[0]
     objects = [payload for payload in payloads if isinstance(payload, dict)]
@@ -78,14 +83,17 @@ def carried_in(payload: Mapping[str, Any]) -> Carried:
     return Carried(labelled, dict(more.get("names", {})), dict(more.get("iter", {})))
 
 
-def extract(payload: Any, *, bytes_max: int = 1024) -> dict[str, Any] | None:
-    """Return the top-level scalars of an object, in order, as far as they fit; None for anything else."""
+def extract(payload: Any, *, bytes_max: int = 1024, select: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Return the top-level scalars of an object, in order, as far as they fit; None for anything else.
+
+    First the fields that `select` names, whatever they are, as far as they fit in SELECTED_BYTES_MAX of their own.
+    """
     if not isinstance(payload, Mapping):
         return None
-    kept: dict[str, Any] = {}
+    kept = _selected(payload, select)
     used = 2
     for key, value in payload.items():
-        if value is not None and not isinstance(value, (str, int, float, bool)):
+        if key in kept or (value is not None and not isinstance(value, (str, int, float, bool))):
             continue
         text = msgspec.json.encode({str(key): value})
         if fits_inline(text, bytes_max - used):
@@ -94,13 +102,27 @@ def extract(payload: Any, *, bytes_max: int = 1024) -> dict[str, Any] | None:
     return kept
 
 
+def _selected(payload: Mapping[Any, Any], select: Sequence[str]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    used = 2
+    for name in select:
+        if name not in payload or rows_in(payload[name]):
+            continue
+        text = msgspec.json.encode({name: payload[name]}, enc_hook=str)
+        if fits_inline(text, SELECTED_BYTES_MAX - used):
+            kept[name] = msgspec.json.decode(text)[name]
+            used += len(text)
+    return kept
+
+
 def preview(payload: Any, *, bytes_max: int = 512) -> Any:
     """Return a small likeness of a payload for people: a few items, long texts cut."""
+    seen = payload if rows_in(payload) else plain(payload)
     for depth in (3, 2, 1):
-        likeness = _likeness(plain(payload), depth)
+        likeness = _likeness(seen, depth)
         if fits_inline(msgspec.json.encode(likeness), bytes_max):
             return likeness
-    return _kind_and_size(plain(payload))
+    return _kind_and_size(seen)
 
 
 def output_view(outcome: Outcome) -> Any:
@@ -117,7 +139,7 @@ class ResultView(View):
     """A stored result. A read of one key asks for that key alone, so that a small extract may answer it."""
 
     def __init__(self, ref: Ref, load: Load, *, spellings: bool = True) -> None:
-        self._ref = ref
+        self.ref = self._ref = ref
         self._load = load
         self._spellings = spellings
 
@@ -140,7 +162,7 @@ class ResultView(View):
     def _own(self, name: str) -> Any:
         if self._ref.shape == "pipeline":
             # The fields of the merged results are the step's own; a label that is none of them comes after.
-            whole = self.unwrap()
+            whole = self._seen()
             if not isinstance(whole, dict):
                 raise KeyError(name)
             return whole[name]
@@ -149,12 +171,19 @@ class ResultView(View):
         except (TypeError, IndexError):
             raise KeyError(name) from None
 
+    def _seen(self) -> Any:
+        """Return the whole result, the rows of a table in it not loaded."""
+        payload = self._load(self._ref, None)
+        if self._ref.shape == "pipeline" and isinstance(payload, Mapping):
+            return _merged(payload, list(payload.values())) if rows_in(payload) else merged(payload)
+        return payload if rows_in(payload) else plain(payload)
+
     def _storage(self, name: str) -> Any:
         if self._ref.tier == "db":
             raise KeyError(name)
         if name == "_ref":
             return self._ref.uri
-        return self._ref.tier if name == "_store" else preview(self.unwrap())
+        return self._ref.tier if name == "_store" else preview(self._seen())
 
     def _other_spelling(self, name: str) -> Any:
         shape = self._ref.shape
@@ -167,9 +196,10 @@ class ResultView(View):
         if name in ("data", "result"):
             return self.member("results") if shape == "loop" and name == "data" else self
         if name == "status":
-            return "error" if shape == "loop" and self._ref.failed else "success"
+            has_failed = self._ref.halted or (self._ref.failed and not self._ref.tolerated)
+            return "error" if shape == "loop" and has_failed else "success"
         try:
-            return _spelling_of(self.unwrap(), name)
+            return _spelling_of(self._seen(), name)
         except KeyError:
             if name != "execution_id":
                 raise
@@ -302,14 +332,14 @@ def _spelling_of(payload: Any, name: str) -> Any:
 
 
 def _likeness(payload: Any, depth: int) -> Any:
-    payload = unwrapped(payload)
+    payload = payload if isinstance(payload, Rows) else unwrapped(payload)
     if isinstance(payload, str):
         return payload if len(payload) <= _PREVIEW_TEXT_CHARS else payload[:_PREVIEW_TEXT_CHARS] + "..."
     if isinstance(payload, Mapping):
         if depth == 0:
             return _kind_and_size(payload)
         return {str(key)[:_PREVIEW_TEXT_CHARS]: _likeness(value, depth - 1) for key, value in payload.items()}
-    if isinstance(payload, list):
+    if isinstance(payload, list | Rows):
         if depth == 0:
             return _kind_and_size(payload)
         shown = [_likeness(item, depth - 1) for item in payload[:_PREVIEW_ITEMS]]
@@ -320,6 +350,6 @@ def _likeness(payload: Any, depth: int) -> Any:
 def _kind_and_size(payload: Any) -> Any:
     if isinstance(payload, Mapping):
         return f"object of {len(payload)} keys"
-    if isinstance(payload, list):
+    if isinstance(payload, list | Rows):
         return f"list of {len(payload)} items"
     return f"text of {len(payload)} characters" if isinstance(payload, str) else payload

@@ -5,10 +5,14 @@ from typing import Any
 
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import Place, fold, locate
-from noetl_common.core.playbook import Playbook
-from noetl_common.core.routing import children, enter, leave
-from noetl_common.core.routing.draft import Decision, Draft, Timer, World
+from noetl_common.core.playbook import Playbook, Step
+from noetl_common.core.routing import children, leave, loops
+from noetl_common.core.routing.bodies import start_of
+from noetl_common.core.routing.draft import Decision, Draft, Following, Passed, Timer, World
+from noetl_common.core.routing.enter import enter
 from noetl_common.core.routing.join import ready_steps
+from noetl_common.core.routing.segments import begin_segment
+from noetl_common.core.routing.stream import take_chunk
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import ExecutionState
 from noetl_common.core.values import ref_in, reference_of
@@ -48,7 +52,7 @@ def _on_started(draft: Draft, event: Event, place: Place | None) -> None:
     if draft.playbook.timeout_s:
         timer_id = hashed_id(event.event_id, "timeout")
         draft.decision.timers.append(Timer(timer_id=timer_id, due_s=draft.playbook.timeout_s, kind="timeout"))
-    enter.enter(draft, draft.playbook.entry_step)
+    enter(draft, draft.playbook.entry_step)
 
 
 def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
@@ -57,22 +61,10 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
     step = draft.step(event.step)
     succeeded = event.event_type == "command.completed"
     body = place.body
-    if place.entry.loop is not None and body is None:
-        enter.continue_loop(draft, step)
-    elif body is not None and succeeded and (body.more or event.context.get("to")):
-        if draft.state.cancelling is not None:
-            return  # a cancelled run begins nothing more
-        if event.context.get("breaks"):
-            children.end_body(draft, step, index=event.iter_index, ref=body.prior, error=None)
-            return
-        item = children.item_of(draft, place, event.iter_index)
-        following, error = children.segment_to(step, body, event.context.get("to"))
-        if error is not None:
-            children.end_body(draft, step, index=event.iter_index, ref=None, error=error)
-            return
-        enter.begin_segment(draft, step, following, index=event.iter_index, item=item, prior=body.prior)
+    if body is not None and succeeded and (body.more or event.context.get("to")):
+        _begin_following(draft, step, place, event)
     elif place.entry.loop is not None:
-        enter.continue_loop(draft, step)
+        draft.loops[step.name] = None
     else:
         envelope = event.result or Envelope(status=event.status)
         ref = ref_in(envelope.reference) if envelope.reference else None
@@ -85,6 +77,27 @@ def _on_command_ended(draft: Draft, event: Event, place: Place | None) -> None:
             # A worker gave the command up although nobody asked the run to stop.
             error = {"code": "CANCELLED", "kind": "cancelled", "message": "the command was cancelled by its worker"}
             leave.leave_failed(draft, step, error=error)
+
+
+def _begin_following(draft: Draft, step: Step, place: Place, event: Event) -> None:
+    """Go on with the segment behind the one that a worker finished, or where its task jumped to."""
+    body, index = place.body, event.iter_index
+    assert body is not None
+    if draft.state.cancelling is not None:
+        return  # a cancelled run begins nothing more
+    if event.context.get("breaks"):
+        children.end_body(draft, step, index=index, ref=body.prior, error=None)
+        return
+    following, error = children.segment_to(step, body, event.context.get("to"))
+    if error is not None:
+        children.end_body(draft, step, index=index, ref=None, error=error)
+    else:
+        draft.notes.append(Following(step=step.name, index=index, segment=following, prior=body.prior))
+
+
+def _on_call_partial(draft: Draft, event: Event, place: Place | None) -> None:
+    if place is not None and not draft.is_stopping:
+        take_chunk(draft, draft.step(event.step), event)
 
 
 def _on_child_ended(draft: Draft, event: Event, place: Place | None) -> None:
@@ -110,7 +123,7 @@ def _on_timer_fired(draft: Draft, event: Event, place: Place | None) -> None:
     elif kind == "continue":
         entry = draft.state.active.get(rest)
         if entry is not None and entry.loop is not None:
-            enter.continue_loop(draft, draft.step(rest))
+            draft.loops[rest] = None
 
 
 def _retry_child(draft: Draft, name: str, index: int) -> None:
@@ -119,8 +132,9 @@ def _retry_child(draft: Draft, name: str, index: int) -> None:
     body = entry.activity if entry.loop is None else entry.loop.children.get(index)
     if body is None or body.command_id or body.timer_id or not step.segments[body.segment].is_child:
         return  # a stale timer
-    item = children.item_of(draft, Place(name, entry, body), index)
-    children.start_child(draft, step, body.segment, index=index, item=item, prior=body.prior, attempt=body.attempt)
+    place = Place(name, entry, body)
+    start = start_of(draft, place, index, segment=body.segment, prior=body.prior, attempt=body.attempt)
+    children.start_child(draft, step, start)
 
 
 def _on_cancel(draft: Draft, event: Event, place: Place | None) -> None:
@@ -162,6 +176,7 @@ def _on_vars_set(draft: Draft, event: Event, place: Place | None) -> None:
 def _settle(draft: Draft) -> None:
     """Dispatch what is ready until nothing more is, then end the execution if nothing will happen any more."""
     while not draft.state.is_terminal:
+        _carry_on(draft)
         state = draft.state
         if state.cancelling is not None:
             if not state.in_flight:
@@ -180,13 +195,36 @@ def _settle(draft: Draft) -> None:
             if not state.active and not state.pending:
                 final = draft.playbook.final_step
                 if final and final in draft.playbook.steps and not state.visits.get(final):
-                    enter.enter(draft, final)
+                    enter(draft, final)
                     continue
                 _finish(draft, "playbook.completed", error=None)
             return
+        # All of them before anything that comes of one: whether two arcs to a step are one visit or two must not
+        # depend on which of these was ready first.
         for step in ready:
-            if draft.state.failure is None and step in draft.state.pending and not draft.is_full:
-                enter.enter(draft, step)
+            if not draft.is_full:
+                enter(draft, step)
+
+
+def _carry_on(draft: Draft) -> None:
+    """Draw what the notes say is still to be drawn: of bodies first, then of the loops they belong to."""
+    while draft.notes or draft.loops:
+        if not draft.notes:
+            name = next(iter(draft.loops))
+            del draft.loops[name]
+            loops.continue_loop(draft, draft.step(name))
+            continue
+        note = draft.notes.popleft()
+        step = draft.step(note.step)
+        if isinstance(note, Following):
+            place = Place(note.step, draft.state.active[note.step], None)
+            begin_segment(draft, step, start_of(draft, place, note.index, segment=note.segment, prior=note.prior))
+        elif isinstance(note, Passed):
+            leave.pass_by(draft, step)
+        elif note.error is None:
+            leave.leave_completed(draft, step, note.ref)
+        else:
+            leave.leave_failed(draft, step, error=note.error)
 
 
 def _finish(draft: Draft, event_type: str, *, error: dict[str, Any] | None) -> None:
@@ -199,7 +237,7 @@ def _finish(draft: Draft, event_type: str, *, error: dict[str, Any] | None) -> N
     if state.return_step:
         ref = state.results.get(state.return_step)
         if ref is None and event_type == "playbook.completed":
-            message = f"return_step {state.return_step!r} has no result: it did not run"
+            message = f"return_step: expected a step that ran, found that {state.return_step!r} did not"
             event_type = "playbook.failed"
             error = {"code": "RETURN_STEP_MISSING", "kind": "not_found", "message": message, "retryable": False}
     status = event_type.removeprefix("playbook.").upper()
@@ -233,6 +271,7 @@ ROUTERS: dict[str, Callable[[Draft, Event, Place | None], None]] = {
     "command.completed": _on_command_ended,
     "command.failed": _on_command_ended,
     "command.cancelled": _on_command_ended,
+    "call.partial": _on_call_partial,
     "child.ended": _on_child_ended,
     "timer.fired": _on_timer_fired,
     "cancel.requested": _on_cancel,

@@ -3,6 +3,7 @@
 The core has no clock, so work is bounded by counting it: loop passes, operations weighed by the size they make.
 """
 
+import math
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +16,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing, pass_context
 from jinja2.visitor import NodeTransformer
 
-from noetl_common.core.filters import FILTERS, PREDICATES, text_of
+from noetl_common.core.filters import FILTERS, OF_ROWS, PREDICATES, text_of
 from noetl_common.core.scope import Scope
+from noetl_common.core.tables import Rows
 from noetl_common.core.views import LazyMapping, View, unwrapped, weight
 
 PASSES_MAX = 100_000
@@ -173,6 +175,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise SecurityError("`self` is not available in playbooks")
         if any(loop.recursive for loop in tree.find_all(nodes.For)):
             raise SecurityError("a recursive loop is not available in playbooks")
+        if any(isinstance(one.value, float) and not math.isfinite(one.value) for one in tree.find_all(nodes.Const)):
+            # The compiler would write the name `inf` into its code.
+            raise SecurityError("a number as large as this is not available in playbooks")
         bounded: nodes.Template = _Bounding(keeps=tree.find(nodes.Assign) is not None).visit(tree)
         return bounded
 
@@ -231,7 +236,7 @@ def _filtered(node: Any, name: str) -> nodes.Filter:
 
 @pass_context
 def _passes(context: ScopeContext, value: Any) -> Iterator[Any]:
-    for item in unwrapped(value):
+    for item in value if isinstance(value, Rows) else unwrapped(value):
         context.passes += 1
         if context.passes > PASSES_MAX:
             raise OverflowError(f"more than {PASSES_MAX} passes of loops")
@@ -264,7 +269,8 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @pass_context
     def bounded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        values = [unwrapped(value), *(unwrapped(arg) for arg in args)]
+        seen = value if isinstance(value, Rows) and function in OF_ROWS else unwrapped(value)
+        values = [seen, *(unwrapped(arg) for arg in args)]
         if wants is not None:
             given = {"environment": context.environment, "eval_context": context.eval_ctx}
             values.insert(0, given.get(wants.name, context))

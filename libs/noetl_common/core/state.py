@@ -31,8 +31,48 @@ class Activity(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.command_id != 0
 
 
+class FrameState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one claim of a cursor loop brought: `size` items, one a row, or one when a body takes the whole frame."""
+
+    ref: Ref
+    size: int
+    issued: int = 0
+    open: int = 0
+
+
+class CursorState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far a cursor loop is: claims and frames together are at most `max_in_flight`.
+
+    Shapes: `frames` {command of the claim: what it brought}; `rows` {open index: (command of the claim, row in it)}.
+    """
+
+    max_rows: int
+    row_concurrency: int
+    whole: bool = False  # a body takes a frame, not a row
+    claims: set[int] = set()  # commands that will report
+    due: int = 1  # claims to be issued
+    frames: dict[int, FrameState] = {}
+    rows: dict[int, tuple[int, int]] = {}
+    claimed: int = 0  # rows so far
+    failed: bool = False  # a claim did
+
+
+class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What feeds a consumer: the chunks of step `producer`, until that step is left.
+
+    Shapes: `chunks` {open index: the chunk}, of bodies that are begun again with it: those that call playbooks.
+    """
+
+    producer: str
+    closed: bool = False
+    chunks: dict[int, Ref] = {}
+
+
 class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One entry of a loop step. Indices below `issued_upto` that are not in `open` have ended."""
+    """One entry of a loop step, or of a consumer. Indices below `issued_upto` that are not in `open` have ended.
+
+    `size` counts the items; those of a cursor or a stream as far as they are known.
+    """
 
     epoch: int
     size: int
@@ -45,11 +85,62 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     open: set[int] = set()
     children: dict[int, Activity] = {}  # only loops whose body calls a playbook
     error: dict[str, Any] | None = None  # the first failure of an item
+    max_failures: int = 0  # of items, and the step still succeeds
+    drains: bool = False  # a fan-out: failures never keep the other items from running
+    max_retries: int = 0  # how often an item that failed is issued again
+    retries: dict[int, int] = {}  # {open index: how often it was}
+    again: set[int] = set()  # open indices that failed and are to be issued again
+    cursor: CursorState | None = None
+    stream: StreamState | None = None
 
     @property
     def in_flight(self) -> bool:
-        """True while something will still report for one of the items."""
-        return any(index not in self.children or self.children[index].in_flight for index in self.open)
+        """True while something will still report for one of the items, or for a claim."""
+        if self.cursor is not None and self.cursor.claims:
+            return True
+        return any(
+            index not in self.again and (index not in self.children or self.children[index].in_flight)
+            for index in self.open
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        """True when more items failed than may, or a claim did."""
+        return self.failed > self.max_failures or (self.cursor is not None and self.cursor.failed)
+
+    @property
+    def is_stopped(self) -> bool:
+        """True when no further item is begun: what is in flight drains."""
+        return self.has_failed and not self.drains
+
+    @property
+    def awaits(self) -> bool:
+        """True while a report or a timer will move the loop on."""
+        has_claims = self.cursor is not None and bool(self.cursor.claims)
+        return has_claims or len(self.open) > len(self.again) or self.stream is not None
+
+    @property
+    def is_over(self) -> bool:
+        """True when no item is open and none will be begun."""
+        if self.open or (self.cursor is not None and self.cursor.claims):
+            return False
+        if self.stream is not None:
+            return self.stream.closed
+        if self.is_stopped:
+            return True
+        if self.cursor is not None:
+            return not self.cursor.frames and not self.cursor.due
+        return self.issued_upto >= self.size
+
+    @property
+    def is_collection(self) -> bool:
+        """True when what the loop goes over was known when it began."""
+        return self.cursor is None and self.stream is None
+
+    @property
+    def total(self) -> int:
+        """How many items the loop has; of a cursor or a stream, how many it began."""
+        return self.size if self.is_collection else self.issued_upto
 
 
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -84,7 +175,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     results: dict[str, Ref] = {}
     active: dict[str, Entry] = {}
     pending: dict[str, int] = {}  # {step an arc fired to, not yet entered: the event that fired it}
-    visits: dict[str, int] = {}  # {step: times entered}
+    visits: dict[str, int] = {}  # {step: times entered or skipped}
     failure: dict[str, Any] | None = None  # the first failure nobody handled
     cancelling: str | None = None  # the reason given
     last_step: str = ""
@@ -119,4 +210,12 @@ def _copy_entry(entry: Entry) -> Entry:
     if loop is not None:
         children = {index: msgspec.structs.replace(child) for index, child in loop.children.items()}
         loop = msgspec.structs.replace(loop, open=set(loop.open), children=children)
+        loop.retries, loop.again = dict(loop.retries), set(loop.again)
+        if loop.cursor is not None:
+            frames = {claim: msgspec.structs.replace(frame) for claim, frame in loop.cursor.frames.items()}
+            loop.cursor = msgspec.structs.replace(
+                loop.cursor, claims=set(loop.cursor.claims), frames=frames, rows=dict(loop.cursor.rows)
+            )
+        if loop.stream is not None:
+            loop.stream = msgspec.structs.replace(loop.stream, chunks=dict(loop.stream.chunks))
     return Entry(cause=entry.cause, activity=msgspec.structs.replace(entry.activity), loop=loop)

@@ -1,5 +1,6 @@
 """Templates: Jinja2 expressions over a scope, keeping native types, sandboxed, bounded, compiled once."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -8,8 +9,10 @@ import jinja2
 from jinja2 import meta, nodes
 
 from noetl_common.core.filters import text_of
+from noetl_common.core.results import ResultView
 from noetl_common.core.sandbox import Sandbox, ScopeContext
 from noetl_common.core.scope import Scope
+from noetl_common.core.tables import Rows
 from noetl_common.core.views import NeedPayload, plain, unwrapped
 from noetl_common.errors import TemplateFailed
 
@@ -36,6 +39,21 @@ def render(template: Any, scope: Scope, *, where: str) -> Any:
     return rendered
 
 
+def render_rows(template: Any, scope: Scope, *, where: str) -> Any:
+    """Return what `render` does; an expression that gives the rows of a table gives them without loading them."""
+    if not is_template(template):
+        return render(template, scope, where=where)
+    return _value(_compiled(template, where), scope, where, keeps=(Rows,))
+
+
+def render_reference(template: Any, scope: Scope, *, where: str) -> Any:
+    """Return what `render` does; an expression that gives a stored result, or rows of one, gives its reference."""
+    if not is_template(template):
+        return render(template, scope, where=where)
+    found = _value(_compiled(template, where), scope, where, keeps=(Rows, ResultView))
+    return found.ref if isinstance(found, Rows | ResultView) and found.ref is not None else plain(found)
+
+
 def render_text(text: str, scope: Scope, *, where: str) -> str:
     """Return code with its templates rendered as text. Lines that are `#` comments stay as they are."""
     if not is_template(text):
@@ -50,12 +68,12 @@ def holds(when: str | bool | None, scope: Scope, *, where: str) -> bool:
     """Return whether a condition is true; braces may be left out. None holds."""
     if not isinstance(when, str):
         return when is None or bool(when)
-    return is_truthy(_value(_compiled(condition_source(when), where), scope, where))
+    return is_truthy(_value(_compiled(condition_source(when), where), scope, where, keeps=(Rows,)))
 
 
 def is_truthy(value: Any) -> bool:
     """Return a value's truth as conditions take it: the words for false are false too."""
-    value = unwrapped(value)
+    value = value if isinstance(value, Rows) else unwrapped(value)
     return value.strip().lower() not in _FALSE_WORDS if isinstance(value, str) else bool(value)
 
 
@@ -136,7 +154,10 @@ def _compile(source: str) -> "_Compiled | Exception":
     if len(source.encode("utf-8", "replace")) > SOURCE_BYTES_MAX:
         return OverflowError(f"a template of more than {SOURCE_BYTES_MAX} bytes")
     try:
-        return _Compiled(source)
+        with warnings.catch_warnings():
+            # What Python finds odd in the code of a template, such as 1["a"], its author is told when it is rendered.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return _Compiled(source)
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError, OverflowError) as error:
         return error
 
@@ -145,13 +166,18 @@ def _compiled(source: str, where: str) -> _Compiled:
     compiled = _compile(source)
     if isinstance(compiled, _Compiled):
         return compiled
+    reason = str(compiled).rstrip(".")
     line = f" (line {compiled.lineno})" if isinstance(compiled, jinja2.TemplateSyntaxError) else ""
-    raise TemplateFailed(f"the template does not parse: {compiled}{line}", expression=source, where=where) from compiled
+    raise TemplateFailed(
+        f"expected a template that parses, found one that does not parse: {reason}{line}",
+        expression=source,
+        where=where,
+    ) from compiled
 
 
 def _render_tree(template: Any, scope: Scope, *, where: str, needs: list[Any], depth: int = 0) -> Any:
     if depth > NESTING_MAX:
-        raise TemplateFailed(f"nested deeper than {NESTING_MAX} levels", where=where)
+        raise TemplateFailed(f"expected at most {NESTING_MAX} levels, found a part nested deeper", where=where)
     if isinstance(template, str):
         if not is_template(template):
             return template
@@ -181,7 +207,7 @@ def _render_leaf(text: str, scope: Scope, where: str) -> Any:
     return _value(compiled, scope, where) if compiled.is_native else _text(compiled, scope, where, none="")
 
 
-def _value(compiled: _Compiled, scope: Scope, where: str) -> Any:
+def _value(compiled: _Compiled, scope: Scope, where: str, *, keeps: tuple[type, ...] = ()) -> Any:
     if not compiled.is_native:
         return _text(compiled, scope, where, none="")
     context = compiled.context(scope)
@@ -189,7 +215,8 @@ def _value(compiled: _Compiled, scope: Scope, where: str) -> Any:
     def run() -> Any:
         for _ in compiled.root(context):
             pass
-        return plain(context.vars["result"])
+        result = context.vars["result"]
+        return result if keeps and isinstance(result, keeps) else plain(result)
 
     return _guarded(run, compiled.source, where)
 
@@ -225,18 +252,24 @@ def _guarded(run: Callable[[], Any], source: str, where: str) -> Any:
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise TemplateFailed(_reason(error), expression=source, where=where) from error
     except (RecursionError, MemoryError) as error:
-        raise TemplateFailed("the expression is too deep or too large", expression=source, where=where) from error
+        raise TemplateFailed(
+            "expected a smaller expression, found one too deep or too large", expression=source, where=where
+        ) from error
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"expected a value, found {type(error).__name__}" + (f": {error}" if str(error) else "")
 
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _names_of(source: str) -> frozenset[str]:
     try:
-        tree = SANDBOX.parse(mask_comments(source)[0])
-        return frozenset(meta.find_undeclared_variables(tree)) - SANDBOX.globals.keys()
+        tree = SANDBOX.bounded(SANDBOX.parse(mask_comments(source)[0]))
+        # As meta.find_undeclared_variables does, but nothing is computed: what is constant may raise anything.
+        found = meta.TrackingCodeGenerator(SANDBOX)
+        found.optimizer = None
+        found.visit(tree)
+        return frozenset(found.undeclared_identifiers) - SANDBOX.globals.keys()
     except (jinja2.TemplateError, RecursionError):
         return frozenset()
 

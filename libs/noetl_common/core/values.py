@@ -5,23 +5,27 @@ as ``{"v": ...}``; everything else is a ``Ref`` to a row of ``noetl.result_ref``
 """
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 Tier = Literal["db", "disk", "pvc", "minio", "s3", "gcs", "kv"]
-Shape = Literal["plain", "pipeline", "loop"]
+STORE_KINDS = frozenset(("auto", *get_args(Tier), "memory", "object"))  # what an author may ask for; see docs
+Shape = Literal["plain", "pipeline", "loop", "rows"]
 EXPONENT = re.compile(rb"\d[eE][+-]?\d\d")  # of two digits or more; also found in texts, which then go by reference
 INLINE_VALUE_BYTES_MAX = 512  # a variable that stands in an event or in the state
 NULL_REF_ID = 0  # the result is null: there is no payload to read
 PAYLOAD_INLINE_BYTES_MAX = 8192  # a payload that stands in its row of noetl.result_ref
+KV_COPY_BYTES_MIN = 64 * 1024  # the smallest payload that is also copied to NATS
+KV_COPY_BYTES_MAX = 1_000_000  # the largest: a message of NATS holds 1 MiB
 
 
 class Ref(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of one stored payload.
 
     Shapes: `shape` says how templates see it: plain = the payload itself; pipeline = {label: result} of a
-    tool list, in order; loop = the results of loop epoch `epoch`, one result_ref row an item, no row of its own.
+    tool list, in order; loop = the results of loop epoch `epoch`, one result_ref row an item, no row of its own;
+    rows = the rows alone of the table that the rest of the reference names.
     Units: bytes are of the encoded JSON, before compression.
     """
 
@@ -34,8 +38,11 @@ class Ref(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""  # the step (or step.task) that made it
     content_type: str = "application/json"
     epoch: int = 0  # shape loop only
-    size: int = 0  # shape loop only: items
+    size: int = 0  # shapes loop and rows only: items
     failed: int = 0  # shape loop only: items that failed
+    skipped: int = 0  # shape loop only: items never begun, because others failed
+    tolerated: bool = False  # shape loop only: items failed, but no more than may
+    halted: bool = False  # shape loop only: a claim failed, whatever became of the items
 
     @property
     def uri(self) -> str:
@@ -43,11 +50,36 @@ class Ref(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"noetl://execution/{self.execution_id}/result/{self.label}/{self.ref_id}"
 
 
+def loop_stats(ref: Ref) -> dict[str, int]:
+    """Return {total, success, failed} of a loop's result; items never begun are in the total alone."""
+    return {"total": ref.size, "success": ref.size - ref.failed - ref.skipped, "failed": ref.failed}
+
+
 class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     """One variable: inline (`v`) or by reference (`ref`); exactly one of the two counts."""
 
     v: Any = None
     ref: Ref | None = None
+
+
+class TierRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tier a payload belongs to: by its size and the settings alone, whatever was up when it was stored."""
+
+    default: Tier = "disk"
+    copies: bool = False  # payloads of KV_COPY_BYTES_MIN to KV_COPY_BYTES_MAX are copied to NATS
+    pvc_over_bytes: int | None = None  # larger ones go to the mounted volume; None: there is none
+
+    def of(self, size: int) -> Tier:
+        """Return the tier that references name; `kv` says that a copy was made of what the durable tier holds."""
+        if size <= PAYLOAD_INLINE_BYTES_MAX:
+            return "db"
+        if self.copies and KV_COPY_BYTES_MIN <= size <= KV_COPY_BYTES_MAX:
+            return "kv"
+        return self.durable(size)
+
+    def durable(self, size: int) -> Tier:
+        """Return the tier that must have a payload over PAYLOAD_INLINE_BYTES_MAX before anything names it."""
+        return "pvc" if self.pvc_over_bytes is not None and size > self.pvc_over_bytes else self.default
 
 
 def fits_inline(body: bytes, bytes_max: int) -> bool:
@@ -74,5 +106,11 @@ def reference_of(ref: Ref) -> dict[str, Any]:
 
 
 def ref_in(reference: dict[str, Any]) -> Ref:
-    """Return the Ref in an envelope's `reference`; unknown keys are ignored."""
-    return msgspec.convert(reference, Ref, strict=False)
+    """Return the Ref in an envelope's `reference`; unknown keys are ignored. A tier of old, `object`, is `disk` now."""
+    named = {**reference, "tier": "disk"} if reference.get("tier") == "object" else reference
+    return msgspec.convert(named, Ref, strict=False)
+
+
+def ref_or_none(reference: dict[str, Any] | None) -> Ref | None:
+    """Return the Ref in an envelope's `reference`, None when there is none."""
+    return ref_in(reference) if reference else None

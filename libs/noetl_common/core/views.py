@@ -9,7 +9,8 @@ from jinja2.runtime import Undefined
 from noetl_common.core.values import Ref
 
 # The payload a reference names (key None), or one top-level key of it. A key that the payload lacks, or a key of
-# something that is no object, is a KeyError; a payload that is not at hand is a NeedPayload.
+# something that is no object, is a KeyError; a payload that is not at hand is a NeedPayload. A table is loaded without
+# its rows, and the NeedPayload of a read asks for groups of them (noetl_common.core.tables.group_in).
 Load = Callable[[Ref, str | None], Any]
 
 

@@ -15,6 +15,7 @@ DOCUMENT_BYTES_MAX = 1_048_576
 NESTING_MAX = 64
 PARTS_MAX = 100_000  # values, with those an alias repeats
 PROBLEMS_MAX = 100
+SHOWN_CHARS_MAX = 60  # of a line that is no YAML
 
 Path = tuple[str | int, ...]
 
@@ -34,7 +35,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     value: Any
     positions: dict[Path, Position]
-    problems: list[Finding]
+    problems: list[tuple[Path, Finding]]
 
     def position(self, path: Path) -> Position:
         """Return where the part stands, or the nearest part round it."""
@@ -49,16 +50,18 @@ def read(text: str) -> Source:
 
     Errors: PlaybookError with line and column when it is no YAML, has no or several documents, or exceeds a limit.
     """
-    if len(text.encode("utf-8", "replace")) > DOCUMENT_BYTES_MAX:
-        raise _refused(f"the document is larger than {DOCUMENT_BYTES_MAX} bytes")
+    size = len(text.encode("utf-8", "replace"))
+    if size > DOCUMENT_BYTES_MAX:
+        raise _refused(f"expected a document of at most {DOCUMENT_BYTES_MAX} bytes, found {size}")
     try:
         return _Reader(yaml.parse(text, Loader=_LOADER)).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.problem, error.context) if part)
-        raise _refused(f"not valid YAML: {what}", _position(mark)) from error
+        raise _refused(_not_yaml(text, _position(mark), what), _position(mark)) from error
     except yaml.YAMLError as error:
-        raise _refused(f"not valid YAML: {str(error).splitlines()[0]}", _reader_position(text, error)) from error
+        position = _reader_position(text, error)
+        raise _refused(_not_yaml(text, position, str(error).splitlines()[0]), position) from error
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -86,7 +89,7 @@ class _Reader:
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
         self._positions: dict[Path, Position] = {}
-        self._problems: list[Finding] = []
+        self._problems: list[tuple[Path, Finding]] = []
         self._anchors: dict[str, _Anchored | None] = {}
         self._parts = 0
 
@@ -101,7 +104,7 @@ class _Reader:
                 seen = True
                 value = self._node(next(self._events), (), 0)
         if not seen or value is None:
-            raise _refused("the document is empty")
+            raise _refused("expected a document, found nothing: the text is empty")
         return Source(value=value, positions=self._positions, problems=self._problems)
 
     def _node(self, event: Any, path: Path, depth: int) -> Any:
@@ -109,7 +112,7 @@ class _Reader:
         self._positions[path] = position
         self._count(1, position)
         if depth > NESTING_MAX:
-            raise _refused(f"nested deeper than {NESTING_MAX} levels", position)
+            raise _refused(f"expected at most {NESTING_MAX} levels, found a part nested deeper", position)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), position)
         if event.anchor is not None:
@@ -123,9 +126,10 @@ class _Reader:
     def _value(self, event: Any, path: Path, depth: int) -> Any:
         tag = event.tag
         if tag is not None and tag != "!" and tag not in _PLAIN_TAGS:
-            self._problem(f"the tag {tag!r} is not allowed", _position(event.start_mark))
+            message = f"expected a plain value, found the tag {tag!r}, which is not allowed"
+            self._problem(message, _position(event.start_mark), path)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event)
+            return self._scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
@@ -141,24 +145,27 @@ class _Reader:
             if not isinstance(event, yaml.ScalarEvent):
                 self._skip(event, path, depth)
                 self._skip(next(self._events), path, depth)
-                self._problem("a key must be a text", position, hint="a template needs quotes: '{{ name }}'")
+                found_here = "a list" if isinstance(event, yaml.SequenceStartEvent) else "a mapping or an alias"
+                message = f"expected a text as the key, found {found_here}"
+                self._problem(message, position, path, hint="a template needs quotes: '{{ name }}'")
                 continue
             key = event.value
             value = self._node(next(self._events), (*path, key), depth + 1)
             if key == "<<" and event.implicit[0]:
                 merges.append((value, position))
             elif key in found:
-                self._problem(f"the key {key!r} stands twice in one mapping", position)
+                message = f"expected each key once in a mapping, found {key!r} again"
+                self._problem(message, position, (*path, key))
             else:
                 found[key] = value
                 self._positions[(*path, key)] = position
-        return self._merged(found, merges)
+        return self._merged(found, merges, path)
 
-    def _merged(self, found: dict[str, Any], merges: list[Any]) -> dict[str, Any]:
+    def _merged(self, found: dict[str, Any], merges: list[Any], path: Path) -> dict[str, Any]:
         for value, position in merges:
             for source in value if isinstance(value, list) else [value]:
                 if not isinstance(source, dict):
-                    self._problem("a merge key needs a mapping", position)
+                    self._problem(f"expected a mapping for the merge key, found {_kind(source)}", position, path)
                     continue
                 self._count(len(source), position)
                 found = {**source, **found}
@@ -171,40 +178,43 @@ class _Reader:
 
     def _alias(self, anchor: str, position: Position) -> Any:
         if anchor not in self._anchors:
-            raise _refused(f"the alias {anchor!r} names no anchor before it", position)
+            raise _refused(f"expected an anchor before the alias, found none named {anchor!r}", position)
         anchored = self._anchors[anchor]
         if anchored is None:
-            raise _refused(f"the alias {anchor!r} stands inside what it names", position)
+            raise _refused(f"expected a finished part, found the alias {anchor!r} inside what it names", position)
         self._count(anchored.parts, position)
         return anchored.value
 
-    def _scalar(self, event: Any) -> Any:
+    def _scalar(self, event: Any, path: Path) -> Any:
         text: str = event.value
         if "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
-            self._problem("a text holds a character that cannot be stored", _position(event.start_mark))
+            bad = next(char for char in text if char == "\x00" or "\ud800" <= char <= "\udfff")
+            message = f"expected characters that can be stored, found U+{ord(bad):04X}"
+            self._problem(message, _position(event.start_mark), path)
             return ""
         tag = _PLAIN_TAGS.get(event.tag or "")
         if tag == "str" or (event.tag is None and not event.implicit[0]) or event.tag == "!":
             return text
         value = _resolved(text)
         if isinstance(value, (int, float)) and (not math.isfinite(value) or abs(value) >= _NUMBER_MAX * 2.0**960):
-            self._problem("a number is too large", _position(event.start_mark))
+            self._problem(f"expected a finite number, found {text[:40]}", _position(event.start_mark), path)
             return 0
         if isinstance(value, int) and not -_NUMBER_MAX <= value < _NUMBER_MAX:
-            self._problem("a whole number has more than 64 bits; write it in quotes", _position(event.start_mark))
+            message = f"expected a whole number of at most 64 bits, found {text[:40]}"
+            self._problem(message, _position(event.start_mark), path, hint="write it in quotes")
             return 0
         return value
 
     def _count(self, parts: int, position: Position) -> None:
         self._parts += parts
         if self._parts > PARTS_MAX:
-            raise _refused(f"the document has more than {PARTS_MAX} parts, aliases counted each time", position)
+            raise _refused(f"expected at most {PARTS_MAX} parts, found more (aliases counted each time)", position)
 
-    def _problem(self, message: str, position: Position, *, hint: str = "") -> None:
+    def _problem(self, message: str, position: Position, path: Path, *, hint: str = "") -> None:
         if len(self._problems) < PROBLEMS_MAX:
-            self._problems.append(
-                Finding(severity="error", message=message, line=position.line, column=position.column, hint=hint)
-            )
+            line, column = position
+            finding = Finding(severity="error", message=message, line=line, column=column, hint=hint)
+            self._problems.append((path, finding))
 
 
 def _resolved(text: str) -> Any:
@@ -235,6 +245,17 @@ def _other_int(sign: str, digits: str, text: str) -> Any:
     except ValueError:
         return text
     return -number if sign == "-" else number
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "nothing" if value is None else "a single value"
+
+
+def _not_yaml(text: str, position: Position, what: str) -> str:
+    # Split as YAML does: form feeds and the like end no line.
+    lines = re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text)
+    found = lines[position.line - 1].strip()[:SHOWN_CHARS_MAX] if position.line <= len(lines) else ""
+    return f"expected valid YAML, found {found!r}: {what}" if found else f"expected more YAML, found the end: {what}"
 
 
 def _position(mark: Any) -> Position:

@@ -21,6 +21,10 @@ INSERT INTO noetl.shard_cursor (shard_id) SELECT generate_series(0, %(shard_coun
 INSERT INTO noetl.projection_checkpoint (shard_id) SELECT generate_series(0, %(shard_count)s - 1)
 ON CONFLICT DO NOTHING
 
+-- name: seed_compaction_cursors
+-- Give each shard the fence of its compactor.
+INSERT INTO noetl.compaction_cursor (shard_id) SELECT generate_series(0, %(shard_count)s - 1) ON CONFLICT DO NOTHING
+
 -- name: seed_leases
 -- Give each sharded role a lease row a shard, and meta the row its leader holds.
 INSERT INTO noetl.execution_shard (role, shard_id)

@@ -7,7 +7,8 @@ SELECT seq FROM noetl.shard_head WHERE shard_id = %(shard_id)s FOR UPDATE
 SELECT seq FROM noetl.shard_head WHERE shard_id = %(shard_id)s
 
 -- name: append_inputs
--- Drop duplicates and inputs of unknown executions, number the rest from `head`, insert them.
+-- Drop duplicates and inputs of executions that are unknown or folded into a manifest; number the rest from `head`,
+-- insert them.
 WITH given AS (
     SELECT g.*,
         count(*) OVER (PARTITION BY g.execution_id, g.dedup_key ORDER BY g.place
@@ -23,8 +24,8 @@ fresh AS (
     SELECT given.*, x.catalog_id AS run_of, x.parent_execution_id AS parent_of,
         %(head)s + row_number() OVER (ORDER BY given.place) AS seq
     FROM given JOIN noetl.execution x USING (execution_id)
-    WHERE given.dedup_key IS NULL OR (given.occurrence = 1 AND NOT EXISTS (
-        SELECT FROM noetl.event e WHERE e.execution_id = given.execution_id AND e.dedup_key = given.dedup_key))
+    WHERE x.compacted_at IS NULL AND (given.dedup_key IS NULL OR (given.occurrence = 1 AND NOT EXISTS (
+        SELECT FROM noetl.event e WHERE e.execution_id = given.execution_id AND e.dedup_key = given.dedup_key)))
 ),
 inserted AS (
     INSERT INTO noetl.event (execution_id, event_id, shard_id, event_type, step, command_id, attempt, loop_epoch,

@@ -1,7 +1,7 @@
 """Project the routed part of the log, shard by shard, into the read models; one fenced transaction a batch."""
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -10,12 +10,14 @@ from noetl_common.bus import Bus
 from noetl_common.clock import Clock
 from noetl_common.core.events import Event
 from noetl_common.core.fold import fold
-from noetl_common.core.progress import park, project
+from noetl_common.core.progress import Progress, park, project
 from noetl_common.core.shard import seq_in
-from noetl_common.db import Pool, transaction
+from noetl_common.core.state import ExecutionState
+from noetl_common.db import Conn, Pool, transaction
 from noetl_common.errors import Fenced
 from noetl_common.leases import Leases
 from noetl_common.log import get_logger
+from noetl_common.loop import is_expected
 from noetl_common.subjects import projected_bell
 from services.compute import store
 from services.compute.store import Position, Run
@@ -90,7 +92,56 @@ async def project_shards_once(projector: Projector) -> int:
             projector.leases.forget(position.shard_id)
             metrics.inc("noetl_fenced_writes_total", 1, role="compute")
             log.warning("shard.fenced", shard_id=position.shard_id, error=fenced)
+        except Exception as error:
+            if is_expected(error):
+                raise
+            # A run that cannot be read or saved: the shard's others must not wait for it.
+            log.exception("projection.apart", shard_id=position.shard_id)
+            projected += await project_apart(projector, position, owned[position.shard_id])
     return projected
+
+
+async def project_apart(projector: Projector, position: Position, epoch: int) -> int:
+    """Project a batch of one shard run by run: one that cannot be read or saved is parked, and its shard goes on.
+
+    Errors: Fenced as for a whole batch; what a whole loop waits out passes through.
+    """
+    pool = projector.pool
+    events = await store.read_events(pool, position, projector.batch_events_max)
+    by_run: dict[int, list[Event]] = {}
+    for event in events:
+        by_run.setdefault(event.execution_id, []).append(event)
+    new = events[-1].event_id if len(events) == projector.batch_events_max else position.routed
+    async with transaction(pool) as conn:
+        if not await store.advance(conn, position, epoch=epoch, new=new):
+            raise Fenced(position.shard_id, epoch)
+        for execution_id, own in by_run.items():
+            try:
+                run = (await store.read_runs(pool, [execution_id]))[execution_id]
+                for event in own:
+                    project_event(run, event)
+                await _save_apart(conn, run)
+            except Exception as error:
+                if is_expected(error):
+                    raise
+                metrics.inc("noetl_projection_errors_total", 1, event_type=own[0].event_type)
+                log.exception("projection.parked", execution_id=execution_id)
+                await _save_apart(conn, _parked(execution_id, own, f"{type(error).__name__}: {error}"))
+    await projector.bus.publish(projected_bell(position.shard_id))
+    return len(events)
+
+
+async def _save_apart(conn: Conn, run: Run) -> None:
+    async with conn.transaction():  # a savepoint: what one run's rows break is undone alone
+        await store.save_runs(conn, [run])
+
+
+def _parked(execution_id: int, events: Sequence[Event], message: str) -> Run:
+    """Return a run of which nothing can be shown but why, and its end."""
+    run = Run(state=ExecutionState(execution_id=execution_id), progress=Progress())
+    for event in events:
+        run.progress, run.last_event_id = park(run.progress, event, message), event.event_id
+    return run
 
 
 async def project_shard(projector: Projector, position: Position, epoch: int) -> int:

@@ -14,11 +14,12 @@ from noetl_common.core.playbook import Finding
 from noetl_common.errors import Invalid, NotFound, TooLarge
 from services.ingest import store_catalog as store
 from services.ingest.endpoints import READ, WRITE, Api, Endpoint
-from services.ingest.requests import answer, query_flag, query_int, query_text, read_json
+from services.ingest.requests import answer, query_flag, query_int, query_text, read_json, within
 from services.ingest.store_catalog import CatalogRow
 
 CONTENT_BYTES_MAX = 1024 * 1024
 KIND = "Playbook"
+OFFSET_MAX = 1_000_000
 PATH_CHARACTERS_MAX = 500
 
 
@@ -87,14 +88,15 @@ async def register(api: Api, request: Request) -> Response:
 async def list_entries(api: Api, request: Request) -> Response:
     """Return registered documents, without their content."""
     asked = await read_json(request, Listing)
-    limit = min(max(asked.limit, 1), store.LIST_MAX)
+    limit = within(asked.limit, "limit", low=1, high=store.LIST_MAX)
+    offset = within(asked.offset, "offset", low=0, high=OFFSET_MAX)
     rows = await store.list_entries(
         api.pool,
         kind=asked.resource_type,
         path=asked.path,
         archived=asked.include_archived,
         limit=limit,
-        offset=max(asked.offset, 0),
+        offset=offset,
     )
     return answer({"entries": [_listed(row) for row in rows]})
 
@@ -102,7 +104,7 @@ async def list_entries(api: Api, request: Request) -> Response:
 async def list_kind(api: Api, request: Request) -> Response:
     """Return registered documents of a kind."""
     limit = query_int(request, "limit", store.LIST_MAX, low=1, high=store.LIST_MAX)
-    offset = query_int(request, "offset", 0, high=1_000_000)
+    offset = query_int(request, "offset", 0, high=OFFSET_MAX)
     kind, path = request.path_params["kind"], query_text(request, "path")
     archived = query_flag(request, "include_archived")
     rows = await store.list_entries(api.pool, kind=kind, path=path, archived=archived, limit=limit, offset=offset)
@@ -117,7 +119,7 @@ async def read_entry(api: Api, request: Request) -> Response:
         raise Invalid("expected path or catalog_id, found neither", pointer="/path")
     row = await store.read_entry(api.pool, path=asked.path, version=version, catalog_id=asked.catalog_id)
     if row is None:
-        raise NotFound(f"no document {asked.path or asked.catalog_id}" + (f" version {version}" if version else ""))
+        raise NotFound(f"expected a document, found none at {asked.path or asked.catalog_id}" + of_version(version))
     return answer({**_listed(row), "content": row.content, "digest": row.digest})
 
 
@@ -130,6 +132,11 @@ def version_of(given: int | str | None) -> int | None:
     if not isinstance(given, int) or given < 1:
         raise Invalid(f"expected a version from 1 on, or latest, found {given!r}", pointer="/version")
     return given
+
+
+def of_version(version: int | None) -> str:
+    """Return " version n" for a message, nothing for the newest."""
+    return f" version {version}" if version else ""
 
 
 def _text(content: str) -> str:

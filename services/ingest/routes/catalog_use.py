@@ -13,7 +13,7 @@ from noetl_common.errors import Invalid, NotFound
 from services.ingest import store_catalog as store
 from services.ingest.endpoints import READ, WRITE, Api, Endpoint
 from services.ingest.requests import answer, query_text, read_json
-from services.ingest.routes.catalog import version_of
+from services.ingest.routes.catalog import of_version, version_of
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_LEVELS_MAX = 16
@@ -41,7 +41,7 @@ async def read_ui_schema(api: Api, request: Request) -> Response:
     path, version = request.path_params["path"], version_of(query_text(request, "version"))
     row = await store.read_entry(api.pool, path=path, version=version)
     if row is None:
-        raise NotFound(f"no document {path[:200]}" + (f" version {version}" if version else ""))
+        raise NotFound(f"expected a document, found none at {path[:200]}" + of_version(version))
     playbook, _findings = parse(row.content)
     schema = {"$schema": SCHEMA_DIALECT, "title": playbook.name, **schema_of(playbook.workload)}
     return answer({"path": row.path, "version": row.version, "catalog_id": str(row.catalog_id), "schema": schema})
@@ -72,7 +72,7 @@ async def _moved(api: Api, request: Request, *, restored: bool) -> Response:
     version = version_of(asked.version)
     versions = await store.archive(api.pool, path=asked.path, version=version, restored=restored)
     if versions is None:
-        raise NotFound(f"no document {asked.path[:200]}" + (f" version {version}" if version else ""))
+        raise NotFound(f"expected a document, found none at {asked.path[:200]}" + of_version(version))
     status = "restored" if restored else "archived"
     message = f"{asked.path}: {len(versions)} versions {status}"
     return answer({"status": status, "path": asked.path, "versions": versions, "message": message})

@@ -1,4 +1,4 @@
-"""The queue as workers see it: claim, look again, renew; and one at a time for clients of the public runtime."""
+"""The queue as workers see it: claim, look again, renew, note down; one at a time for public clients."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from noetl_common.core.commands import CommandContext
 from noetl_common.core.values import Ref, Value
-from noetl_common.wire import Claim, Claimed, ClaimedCommand, Heartbeat, HeartbeatAnswer
+from noetl_common.wire import Claim, Claimed, ClaimedCommand, Details, Heartbeat, HeartbeatAnswer
 from services.ingest.endpoints import WORKER, Api, Endpoint
 from services.ingest.requests import answer, path_id, read_json
+from services.ingest.routes.events import check_rows
 
 MAX_ATTEMPTS = 3
 
@@ -35,6 +36,15 @@ async def read_claims(api: Api, request: Request) -> Response:
 async def heartbeat(api: Api, request: Request) -> Response:
     """Renew every lease of a worker; answer which commands to abandon."""
     return answer(await api.claims.heartbeat(await read_json(request, Heartbeat)))
+
+
+async def note_details(api: Api, request: Request) -> Response:
+    """Keep what a worker notes down for the attempt after this one; 409 claim_lost when its claim is not current."""
+    command_id = path_id(request, "command_id", what="command")
+    noted = await read_json(request, Details)
+    check_rows(noted.results, noted.execution_id, "")
+    await api.claims.note_details(command_id, noted)
+    return answer({"status": "noted"})
 
 
 async def claim_one(api: Api, request: Request) -> Response:
@@ -132,6 +142,14 @@ ENDPOINTS = (
         scopes=WORKER,
         body=Heartbeat,
         answer=HeartbeatAnswer,
+    ),
+    Endpoint(
+        method="POST",
+        path="/api/commands/{command_id}/details",
+        handler=note_details,
+        summary="Note down what the next attempt must know.",
+        scopes=WORKER,
+        body=Details,
     ),
     Endpoint(
         method="GET",

@@ -57,7 +57,7 @@ async def read_credential(api: Api, request: Request) -> Response:
         api.guard.check(request.headers.get("authorization", ""), ("worker", "admin"))
     found = await store.read_credential(api.pool, request.path_params["name"])
     if found is None:
-        raise NotFound(f"no credential {request.path_params['name'][:NAME_CHARACTERS_MAX]!r}")
+        raise NotFound(f"expected a credential, found none named {request.path_params['name'][:NAME_CHARACTERS_MAX]!r}")
     row, sealed = found
     body = _shown(row)
     if include_data:
@@ -70,7 +70,7 @@ async def delete_credential(api: Api, request: Request) -> Response:
     name = request.path_params["name"]
     gone = await store.delete_credential(api.pool, name)
     if gone is None:
-        raise NotFound(f"no credential {name[:NAME_CHARACTERS_MAX]!r}")
+        raise NotFound(f"expected a credential, found none named {name[:NAME_CHARACTERS_MAX]!r}")
     return answer({"status": "deleted", "id": str(gone["id"]), "name": gone["name"]})
 
 

@@ -47,6 +47,15 @@ async def cancel(api: Api, request: Request) -> Response:
     reason = _short(asked.reason, "/reason") or "cancelled by request"
     await _append(api, execution_id, event_type="cancel.requested", context={"reason": reason})
     family = await store.list_live_family(api.pool, execution_id)
+    # Routing cancels the children that a run waits for. Those that it went on without are told here.
+    told = Envelope(status="REQUESTED", context={"reason": f"parent: {reason}"})
+    await api.appender.append(
+        [
+            Event(execution_id=member, event_type="cancel.requested", status="REQUESTED", result=told)
+            for member in family
+            if member != execution_id
+        ]
+    )
     return answer(
         {
             "status": "cancelled",
@@ -120,14 +129,17 @@ async def check_cancellation(api: Api, request: Request) -> Response:
 async def _standing(api: Api, execution_id: int) -> dict[str, Any]:
     standing = await store.read_standing(api.pool, execution_id)
     if standing is None:
-        raise NotFound(f"no execution {execution_id}")
+        raise NotFound(f"expected an execution, found none with the id {execution_id}")
     return standing
 
 
 async def _running(api: Api, execution_id: int) -> None:
     standing = await _standing(api, execution_id)
     if standing["status"] in TERMINAL:
-        raise Conflict(f"execution {execution_id} has ended: {standing['status']}", code="already_completed")
+        raise Conflict(
+            f"expected an execution that runs, found {standing['status']}: {execution_id} has ended",
+            code="already_completed",
+        )
 
 
 async def _append(api: Api, execution_id: int, *, event_type: str, context: dict[str, Any]) -> None:

@@ -9,7 +9,16 @@ from starlette.responses import Response
 from noetl_common import wire
 from noetl_common.db import transaction
 from noetl_common.errors import Invalid, NotFound
-from noetl_common.wire import BATCH_EVENTS_MAX, PAYLOAD_INLINE_BYTES_MAX, Report, ReportBatch, Reported
+from noetl_common.wire import (
+    BATCH_EVENTS_MAX,
+    PAYLOAD_INLINE_BYTES_MAX,
+    STREAM_CHUNKS_MAX,
+    TASK_CHARACTERS_MAX,
+    Report,
+    ReportBatch,
+    Reported,
+    ResultRow,
+)
 from services.ingest.endpoints import WORKER, Api, Endpoint
 from services.ingest.foreign import Converted, ForeignBatch, ForeignEvent, called_ref_id, convert, name_result
 from services.ingest.requests import answer, check_nesting, idempotency_key_of, path_id, read_body
@@ -39,7 +48,9 @@ async def append_batch(api: Api, request: Request) -> Response:
     if OURS in body and (batch := _ours(body)) is not None:
         _check_size(len(batch.events))
         for index, report in enumerate(batch.events):
-            _check(report, f"/events/{index}")
+            check_rows(report.results, report.execution_id, f"/events/{index}")
+            if report.event_type == "call.partial":
+                _check_chunk(report, f"/events/{index}")
         answers = await api.appender.report(batch.worker_id, batch.events)
         event_ids = [event_id for event_id, _outcome in answers]
         outcomes = [outcome for _event_id, outcome in answers]
@@ -78,7 +89,7 @@ async def read_batch_status(api: Api, request: Request) -> Response:
     request_id = path_id(request, "request_id", what="batch")
     found = await find_event(api.pool, request_id) if request_id else {"execution_id": 0, "created_at": None}
     if found is None:
-        raise NotFound(f"no batch {request_id}: expected the request_id of an accepted batch")
+        raise NotFound(f"expected the request_id of an accepted batch, found {request_id!r}")
     return answer(
         {
             "request_id": str(request_id),
@@ -151,13 +162,16 @@ def _check_size(count: int) -> None:
         raise Invalid(f"expected at most {BATCH_EVENTS_MAX} events, found {count}", pointer="/events")
 
 
-def _check(report: Report, pointer: str) -> None:
-    """Refuse what a report must not say of its results: another run's rows, a payload that is not what it claims."""
-    for index, row in enumerate(report.results):
+def check_rows(rows: list[ResultRow], execution_id: int, pointer: str) -> None:
+    """Refuse what nobody may say of results: another run's rows, a payload that is not what it claims.
+
+    Errors: Invalid with a JSON pointer.
+    """
+    for index, row in enumerate(rows):
         place = f"{pointer}/results/{index}"
-        if row.execution_id != report.execution_id:
+        if row.execution_id != execution_id:
             raise Invalid(
-                f"expected execution {report.execution_id}, found {row.execution_id}", pointer=f"{place}/execution_id"
+                f"expected execution {execution_id}, found {row.execution_id}", pointer=f"{place}/execution_id"
             )
         if row.inline is None:
             if row.store_tier == "db":
@@ -175,12 +189,25 @@ def _check(report: Report, pointer: str) -> None:
             raise Invalid("expected UTF-8, found other bytes", pointer=f"{place}/inline") from exc
 
 
+def _check_chunk(report: Report, pointer: str) -> None:
+    if not 0 <= report.chunk < STREAM_CHUNKS_MAX:
+        raise Invalid(
+            f"expected the number of a chunk from 0 to {STREAM_CHUNKS_MAX - 1}, found {report.chunk}",
+            pointer=f"{pointer}/chunk",
+        )
+    if not 0 < len(report.task) <= TASK_CHARACTERS_MAX:
+        raise Invalid(
+            f"expected the label of a task, 1 to {TASK_CHARACTERS_MAX} characters, found {len(report.task)}",
+            pointer=f"{pointer}/task",
+        )
+
+
 ENDPOINTS = (
     Endpoint(
         method="POST",
         path="/api/events/batch",
         handler=append_batch,
-        summary="Report commands' ends, up to 256 at once.",
+        summary="Report commands' ends and the chunks they stream, up to 256 at once.",
         scopes=WORKER,
         body=ReportBatch,
         answer=Reported,

@@ -14,7 +14,7 @@ from services.ingest.starts import Asked, answer_of
 
 
 class Execution(msgspec.Struct, kw_only=True):
-    """POST /api/execute: path (and version) or catalog_id; `payload` and `workload` are the same thing."""
+    """POST /api/execute: path (and version) or catalog_id; `payload`, `workload`, `input` and `args` are one thing."""
 
     path: str = ""
     version: int | str | None = None
@@ -22,6 +22,7 @@ class Execution(msgspec.Struct, kw_only=True):
     payload: dict[str, Any] | None = None
     workload: dict[str, Any] | None = None
     input: dict[str, Any] | None = None
+    args: dict[str, Any] | None = None
     parent_execution_id: int | None = None
 
 
@@ -34,7 +35,7 @@ async def execute(api: Api, request: Request) -> Response:
         path=asked.path,
         version=version_of(asked.version),
         catalog_id=asked.catalog_id,
-        payload={**(asked.input or {}), **(asked.workload or {}), **(asked.payload or {})},
+        payload={**(asked.args or {}), **(asked.input or {}), **(asked.workload or {}), **(asked.payload or {})},
         parent_execution_id=asked.parent_execution_id,
         idempotency_key=idempotency_key_of(request),
     )

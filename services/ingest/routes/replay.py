@@ -13,7 +13,7 @@ from noetl_common.core.scope import NeedPayload, Scope, system_names
 from noetl_common.core.state import ExecutionState
 from noetl_common.core.values import Value
 from noetl_common.db import utc_now_text
-from noetl_common.errors import Conflict, Invalid, NotFound, TooLarge
+from noetl_common.errors import Conflict, Invalid, TooLarge
 from noetl_common.wire import encode
 from services.ingest import store_executions, store_state
 from services.ingest.endpoints import ADMIN, READ, Api, Endpoint
@@ -97,8 +97,7 @@ async def render(api: Api, request: Request) -> Response:
 
 async def _state(api: Api, execution_id: int) -> ExecutionState:
     """Return the state routing keeps, an empty one before it has seen the run. Errors: NotFound."""
-    if await store_executions.read_standing(api.pool, execution_id) is None:
-        raise NotFound(f"no execution {execution_id}")
+    await store_executions.check_in_log(api.pool, execution_id)
     return await store_state.read_state(api.pool, execution_id) or ExecutionState(execution_id=execution_id)
 
 

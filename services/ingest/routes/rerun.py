@@ -7,11 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noetl_common.core.values import Value
-from noetl_common.errors import NotFound
+from noetl_common.errors import NotFound, ReferenceNotAvailable
 from services.ingest import store_executions
 from services.ingest.endpoints import EXECUTE, Api, Endpoint
 from services.ingest.requests import answer, idempotency_key_of, path_id, read_json
 from services.ingest.starts import Asked, answer_of
+from services.ingest.store_manifests import check_not_archived
 from services.ingest.variables import whole_value
 
 
@@ -30,9 +31,13 @@ async def rerun(api: Api, request: Request) -> Response:
     row = await store_executions.read_execution(api.pool, execution_id)
     envelope = await store_executions.read_start_input(api.pool, execution_id)
     if row is None or envelope is None:
-        raise NotFound(f"no execution {execution_id}")
+        raise NotFound(f"expected an execution, found none with the id {execution_id}")
     given = msgspec.convert(envelope["context"].get("workload", {"v": {}}), Value, strict=False)
-    before = await whole_value(api.pool, api.store, value=given)
+    try:
+        before = await whole_value(api.pool, api.store, value=given)
+    except ReferenceNotAvailable:
+        await check_not_archived(api.pool, execution_id, "the workload")
+        raise
     started = await api.starter.start(
         Asked(
             catalog_id=row["catalog_id"],

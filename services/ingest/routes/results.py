@@ -7,15 +7,23 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noetl_common.errors import Invalid, NotFound, ReferenceNotAvailable
-from noetl_common.wire import ResultRow
+from noetl_common.core.tables import TABLE_TYPE
+from noetl_common.core.values import Value
+from noetl_common.errors import Invalid, NotFound, ReferenceNotAvailable, TooLarge
+from noetl_common.wire import BODY_BYTES_MAX, ResultRow
 from services.ingest import store_claims as store
+from services.ingest import store_state
 from services.ingest.endpoints import READ, WORKER, Api, Endpoint
+from services.ingest.read_payloads import read_body
 from services.ingest.requests import INT64_MAX, answer, query_int, read_json
+from services.ingest.store_manifests import check_not_archived
+from services.ingest.store_results import sum_loop_bytes
+from services.ingest.variables import whole_value
 
 REFERENCE = re.compile(r"noetl://execution/(\d{1,19})/result/.*?/?(\d{1,19})")
 REFS_MAX = 500
 LOOP_PAGE_MAX = 1000
+TABLE_PART_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Wanted(msgspec.Struct, kw_only=True):
@@ -26,17 +34,32 @@ class Wanted(msgspec.Struct, kw_only=True):
 
 
 async def resolve(api: Api, request: Request) -> Response:
-    """Return the payload that a reference names, as it was stored; its digest is checked."""
+    """Return the payload that a reference names, as it was stored; its digest is checked. A loop's is put together.
+
+    Errors: Gone when it went with the retention of its run.
+    """
     uri = request.query_params.get("ref", "")
-    found = REFERENCE.fullmatch(uri)
-    if found is None or max(int(found[1]), int(found[2])) > INT64_MAX:
-        expected = "noetl://execution/<id>/result/<label>/<ref id>"
-        raise Invalid(f"ref: expected {expected}, found {uri[:200]!r}", pointer="/ref")
-    rows = await store.read_results(api.pool, [(int(found[1]), int(found[2]))])
+    execution_id, ref_id = _ids_in(uri)
+    rows = await store.read_results(api.pool, [(execution_id, ref_id)])
     if not rows:
-        raise NotFound(f"no result {uri[:200]}")
+        await check_not_archived(api.pool, execution_id, uri)
+        return answer(await _loop_payload(api, execution_id=execution_id, epoch=ref_id, uri=uri))
     payload = await _payload(api, rows[0])
-    return Response(payload, media_type=rows[0].content_type, headers={"etag": f'"{rows[0].sha256}"'})
+    return Response(payload, media_type="application/json", headers={"etag": f'"{rows[0].sha256}"'})
+
+
+async def read_table(api: Api, request: Request) -> Response:
+    """Return a part of the Parquet file of a table, as it is stored; of a small one all of it."""
+    uri = request.query_params.get("ref", "")
+    execution_id, ref_id = _ids_in(uri)
+    rows = await store.read_results(api.pool, [(execution_id, ref_id)])
+    if not rows or rows[0].content_type != TABLE_TYPE:
+        await check_not_archived(api.pool, execution_id, uri)
+        raise NotFound(f"expected a table, found none at {uri[:200]}")
+    offset = query_int(request, "offset", 0, low=0, high=INT64_MAX)
+    length = query_int(request, "length", TABLE_PART_BYTES_MAX, low=1, high=TABLE_PART_BYTES_MAX)
+    part = await api.store.read_range(rows[0].physical_uri, offset=offset, length=length)
+    return Response(part, media_type=TABLE_TYPE, headers={"x-table-bytes": str(rows[0].bytes)})
 
 
 async def read_rows(api: Api, request: Request) -> Response:
@@ -63,12 +86,35 @@ async def read_loop(api: Api, request: Request) -> Response:
     return answer({"results": rows, "next_after": next_after})
 
 
+def _ids_in(uri: str) -> tuple[int, int]:
+    """Return (execution id, reference id) of a reference. Errors: Invalid."""
+    found = REFERENCE.fullmatch(uri)
+    if found is None or max(int(found[1]), int(found[2])) > INT64_MAX:
+        expected = "noetl://execution/<id>/result/<label>/<ref id>"
+        raise Invalid(f"ref: expected {expected}, found {uri[:200]!r}", pointer="/ref")
+    return int(found[1]), int(found[2])
+
+
+async def _loop_payload(api: Api, *, execution_id: int, epoch: int, uri: str) -> Any:
+    """Return {results, stats, count} of a loop. Errors: NotFound, TooLarge."""
+    state = await store_state.read_state(api.pool, execution_id)
+    refs = state.results.values() if state is not None else ()
+    ref = next((ref for ref in refs if ref.shape == "loop" and ref.epoch == epoch), None)
+    if ref is None:
+        raise NotFound(f"expected a result, found none at {uri[:200]}")
+    size_bytes = await sum_loop_bytes(api.pool, execution_id, epoch)
+    if size_bytes > BODY_BYTES_MAX:
+        expected = f"expected a loop's results of at most {BODY_BYTES_MAX} bytes, found {size_bytes}"
+        raise TooLarge(f"{expected}: read its items from /api/results/loop")
+    return await whole_value(api.pool, api.store, value=Value(ref=ref))
+
+
 async def _payload(api: Api, row: ResultRow) -> bytes:
     if row.inline is not None:
         return bytes(row.inline)
     if not row.physical_uri:
         raise ReferenceNotAvailable(f"result {row.ref_id}: its row holds neither the payload nor where it is")
-    return await api.store.read(row.physical_uri, row.sha256, row.compression)
+    return await read_body(api.store, row)
 
 
 ENDPOINTS = (
@@ -79,6 +125,14 @@ ENDPOINTS = (
         summary="Read a payload by its reference.",
         scopes=READ,
         query={"ref": "string"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/results/table",
+        handler=read_table,
+        summary="Read a part of a table's Parquet file.",
+        scopes=READ,
+        query={"ref": "string", "offset": "integer", "length": "integer"},
     ),
     Endpoint(
         method="POST",

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from noetl_common.core.results import extract
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import TERMINAL
-from noetl_common.core.values import NULL_REF_ID, Ref, Value
+from noetl_common.core.values import NULL_REF_ID, STORE_KINDS, Ref, Value
 from noetl_common.errors import Conflict, Invalid, NotFound
 from noetl_common.wire import BODY_BYTES_MAX, encode, ref_of
 from services.ingest import store_executions, store_state
@@ -21,6 +21,7 @@ from services.ingest.requests import answer, path_id, query_int, read_json
 from services.ingest.routes import results
 from services.ingest.store import result_record
 from services.ingest.store_claims import read_results
+from services.ingest.store_manifests import check_not_archived
 from services.ingest.variables import whole_value
 
 NAME_CHARACTERS_MAX = 200
@@ -32,7 +33,10 @@ UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Put(msgspec.Struct, kw_only=True):
-    """PUT /api/result/{id}. The server chooses tier and compression: `store`, `compress`, `correlation` are noted."""
+    """PUT /api/result/{id}. The server chooses tier and compression: `store`, `compress`, `correlation` are noted.
+
+    `scope` workflow or permanent: the result outlives the retention of its run, until its `ttl` ends.
+    """
 
     name: str
     data: Any
@@ -47,18 +51,22 @@ class Put(msgspec.Struct, kw_only=True):
 
 async def put_result(api: Api, request: Request) -> Response:
     """Store a payload under a name; durable when answered. The same payload again is the same result."""
-    execution_id = await _known(api, request)
+    execution_id = path_id(request, "execution_id", what="execution")
+    await store_executions.check_in_log(api.pool, execution_id)
     asked = await read_json(request, Put)
     name = _checked(asked.name, "/name")
     step = _checked(asked.source_step, "/source_step") if asked.source_step else name
     ttl_s = _ttl_s(asked.ttl)
+    if asked.store is not None and asked.store not in STORE_KINDS:
+        kinds = ", ".join(sorted(STORE_KINDS))
+        raise Invalid(f"expected one of {kinds}, found {asked.store[:60]!r}", pointer="/store")
     text = encode(asked.data)
     ref_id = hashed_id(execution_id, "put", step, name, text)
     row = await stored_row(api.store, text, execution_id=execution_id, step=step, ref_id=ref_id)
     row.task_label = name if name != step else ""
     if asked.extracted is not None:
         row.extracted = extract(asked.extracted)
-    kept = await store.put_result(api.pool, row, ttl_s=ttl_s)
+    kept = await store.put_result(api.pool, row, ttl_s=ttl_s, scope=asked.scope)
     return answer(
         {
             "ref": kept["ref"],
@@ -82,7 +90,8 @@ async def read_result(api: Api, request: Request) -> Response:
     if ref is None:
         row = await store.find_named_result(api.pool, execution_id, name)
         if row is None:
-            raise NotFound(f"execution {execution_id} has no result of {name[:60]!r}")
+            await check_not_archived(api.pool, execution_id, name)
+            raise NotFound(f"expected a result of execution {execution_id}, found none named {name[:60]!r}")
         ref, uri = ref_of(row), result_record(row)["ref"]
     elif ref.shape != "loop" and ref.ref_id != NULL_REF_ID:
         await _check_kept(api, ref)
@@ -129,7 +138,7 @@ async def read_stats(api: Api, request: Request) -> Response:
 async def _known(api: Api, request: Request) -> int:
     execution_id = path_id(request, "execution_id", what="execution")
     if await store_executions.read_standing(api.pool, execution_id) is None:
-        raise NotFound(f"no execution {execution_id}")
+        raise NotFound(f"expected an execution, found none with the id {execution_id}")
     return execution_id
 
 
@@ -138,8 +147,8 @@ async def _deleted(api: Api, request: Request, *, step: str | None) -> Response:
     await _check_unread(api, execution_id)
     kept = hashed_id(execution_id, "workload")
     # Payloads first: cut off in between, the rows are still there, and the same request does the rest.
-    for uri in await store.list_doomed_payloads(api.pool, execution_id, step=step, kept=kept):
-        await api.store.delete(uri)
+    for uri, is_copied in await store.list_doomed_payloads(api.pool, execution_id, step=step, kept=kept):
+        await api.store.delete(uri, is_copied=is_copied)
     count = await store.delete_results(api.pool, execution_id, step=step, kept=kept)
     return answer({"execution_id": str(execution_id), "step": step, "deleted": count > 0, "deleted_count": count})
 
@@ -148,20 +157,26 @@ async def _check_unread(api: Api, execution_id: int) -> None:
     """Return if no run that lives can still read these results. Errors: NotFound, Conflict."""
     standing = await store_executions.read_standing(api.pool, execution_id)
     if standing is None:
-        raise NotFound(f"no execution {execution_id}")
+        raise NotFound(f"expected an execution, found none with the id {execution_id}")
     if standing["status"] not in TERMINAL:
-        raise Conflict(f"execution {execution_id} has not ended: it may still read its results", code="still_running")
+        raise Conflict(
+            f"expected an execution that has ended, found {standing['status']}: {execution_id} may still read results",
+            code="still_running",
+        )
     family = await store_executions.list_live_family(api.pool, execution_id)
     reader = next((member for member in family if member != execution_id), None)
     reader = reader or await store.find_live_ancestor(api.pool, execution_id)
     if reader is not None:
-        raise Conflict(f"execution {reader} has not ended: it may still read these results", code="still_running")
+        raise Conflict(
+            f"expected no reader of these results, found execution {reader}, which has not ended", code="still_running"
+        )
 
 
 async def _check_kept(api: Api, ref: Ref) -> None:
-    """Return if the index still has what the state names. Errors: NotFound."""
+    """Return if the index still has what the state names. Errors: NotFound, Gone."""
     if not await read_results(api.pool, [(ref.execution_id, ref.ref_id)]):
-        raise NotFound(f"{ref.uri} was deleted")
+        await check_not_archived(api.pool, ref.execution_id, ref.uri)
+        raise NotFound(f"expected a result, found that {ref.uri} was deleted")
 
 
 async def _payload(api: Api, ref: Ref) -> Any:

@@ -33,7 +33,7 @@ async def read_variable(api: Api, request: Request) -> Response:
     name = request.path_params["name"]
     found = await read_variables(api.pool, execution_id)
     if name not in found:
-        raise NotFound(f"execution {execution_id} has no variable {name[:60]!r}")
+        raise NotFound(f"expected a variable of execution {execution_id}, found none named {name[:60]!r}")
     value = (await shown_values(api.pool, api.store, variables={name: found[name]}))[name]
     shown = {"var_name": name, "value": value, "var_value": value, "var_type": KIND, **_about(found[name])}
     return answer({"execution_id": execution_id, **shown})
@@ -70,8 +70,7 @@ async def delete_variables(api: Api, request: Request) -> Response:
 
 async def _known(api: Api, request: Request) -> int:
     execution_id = path_id(request, "execution_id", what="execution")
-    if await store_executions.read_standing(api.pool, execution_id) is None:
-        raise NotFound(f"no execution {execution_id}")
+    await store_executions.check_in_log(api.pool, execution_id)
     return execution_id
 
 
@@ -79,9 +78,12 @@ async def _running(api: Api, request: Request) -> int:
     execution_id = path_id(request, "execution_id", what="execution")
     standing = await store_executions.read_standing(api.pool, execution_id)
     if standing is None:
-        raise NotFound(f"no execution {execution_id}")
+        raise NotFound(f"expected an execution, found none with the id {execution_id}")
     if standing["status"] in TERMINAL:
-        raise Conflict(f"execution {execution_id} has ended: {standing['status']}", code="already_completed")
+        raise Conflict(
+            f"expected an execution that runs, found {standing['status']}: {execution_id} has ended",
+            code="already_completed",
+        )
     return execution_id
 
 

@@ -5,6 +5,7 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 
 -- name: finish_commands
 -- Lock the reported commands in id order, finish those whose claim fits, say what became of each report.
+-- A chunk (verdict partial) finishes nothing: it is taken while its claim stands, up to the report that ends it.
 WITH given AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(reports)s::json) AS g (
         place int, execution_id bigint, command_id bigint, claim_token bigint, worker_id text, attempt int, status text)
@@ -29,21 +30,23 @@ judged AS MATERIALIZED (
 ),
 taken AS MATERIALIZED (
     SELECT DISTINCT ON (execution_id, command_id) execution_id, command_id, place, verdict
-    FROM judged WHERE fits ORDER BY execution_id, command_id, place
+    FROM judged WHERE fits AND verdict <> 'partial' ORDER BY execution_id, command_id, place
 ),
 finished AS (
     UPDATE noetl.command c SET status = t.verdict, lease_until = NULL
     FROM taken t WHERE c.execution_id = t.execution_id AND c.command_id = t.command_id
-    RETURNING t.place
+    RETURNING t.place, c.execution_id, c.command_id
 )
 SELECT j.place, j.step, j.loop_epoch, j.iter_index, j.attempt,
     CASE
-        WHEN f.place IS NOT NULL THEN 'accepted'
+        WHEN f.place = j.place THEN 'accepted'
         WHEN j.command_id IS NULL THEN 'unknown'
+        WHEN j.verdict = 'partial' THEN
+            CASE WHEN j.fits AND coalesce(j.place < f.place, true) THEN 'accepted' ELSE 'fenced' END
         WHEN j.fits OR j.status IN ('completed', 'failed') OR (j.status = 'cancelled' AND j.same_claim) THEN 'duplicate'
         ELSE 'fenced'
     END AS outcome
-FROM judged j LEFT JOIN finished f USING (place)
+FROM judged j LEFT JOIN finished f USING (execution_id, command_id)
 ORDER BY j.place
 
 -- name: insert_results

@@ -23,7 +23,7 @@ leased AS (
         lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
     FROM chosen x WHERE c.execution_id = x.execution_id AND c.command_id = x.command_id
     RETURNING x.place, c.execution_id, c.command_id, c.issued_event_id, c.step, c.attempt, c.claim_token, c.context_id,
-        c.loop_epoch, c.iter_index, c.item
+        c.loop_epoch, c.iter_index, c.item, c.details
 )
 SELECT * FROM leased ORDER BY place
 
@@ -58,12 +58,12 @@ UPDATE noetl.command SET status = 'claimed', attempt = attempt + 1, worker_id = 
 WHERE execution_id = %(execution_id)s AND command_id = %(command_id)s
     AND status = 'pending' AND available_at <= clock_timestamp()
 RETURNING execution_id, command_id, issued_event_id, step, attempt, claim_token, context_id, loop_epoch, iter_index,
-    item, pool, status, worker_id
+    item, details, pool, status, worker_id
 
 -- name: read_command_by_event
 -- The command that a command.issued event announced.
 SELECT c.execution_id, c.command_id, c.issued_event_id, c.step, c.attempt, coalesce(c.claim_token, 0) AS claim_token,
-    c.context_id, c.loop_epoch, c.iter_index, c.item, c.pool, c.status, c.worker_id,
+    c.context_id, c.loop_epoch, c.iter_index, c.item, c.details, c.pool, c.status, c.worker_id,
     extract(epoch FROM c.lease_until - clock_timestamp())::float8 AS lease_left_s
 FROM noetl.event e
 JOIN noetl.command c ON c.execution_id = e.execution_id AND c.command_id = e.command_id
@@ -71,11 +71,19 @@ WHERE e.shard_id = %(shard_id)s AND e.event_id = %(event_id)s AND e.event_type =
 
 -- name: read_claims
 -- What a worker holds on lease: the answer to a claim it never received.
-SELECT execution_id, command_id, issued_event_id, step, attempt, claim_token, context_id, loop_epoch, iter_index, item
+SELECT execution_id, command_id, issued_event_id, step, attempt, claim_token, context_id, loop_epoch, iter_index, item,
+    details
 FROM noetl.command
 WHERE status = 'claimed' AND worker_id = %(worker_id)s AND lease_until > clock_timestamp()
 ORDER BY issued_event_id
 LIMIT %(limit)s
+
+-- name: note_details
+-- Keep what an attempt notes down, if its claim is the current one: it replaces what was noted before.
+UPDATE noetl.command SET details = %(details)s::jsonb
+WHERE execution_id = %(execution_id)s AND command_id = %(command_id)s
+    AND status = 'claimed' AND claim_token = %(claim_token)s
+RETURNING command_id
 
 -- name: renew_leases
 -- Renew a worker's leases; say which of them are cancelled or lost. A row that another transaction holds is neither.

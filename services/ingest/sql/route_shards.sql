@@ -21,13 +21,21 @@ SELECT execution_id, state FROM noetl.execution_state WHERE execution_id = ANY(%
 -- One registered version.
 SELECT catalog_id, version, content FROM noetl.catalog WHERE catalog_id = %(catalog_id)s
 
--- name: read_latest_playbook
--- The newest version of a path, for a child to be started.
+-- name: read_registered_playbook
+-- A version of a path, or the newest, for a child to be started.
 SELECT catalog_id, version, content
 FROM noetl.catalog
 WHERE path = %(path)s AND kind = 'Playbook' AND archived_at IS NULL
+    AND (version = %(version)s::int OR %(version)s::int IS NULL)
 ORDER BY version DESC
 LIMIT 1
+
+-- name: list_playbook_versions
+-- The newest versions of a path, for the message about one that is not there.
+SELECT version FROM noetl.catalog
+WHERE path = %(path)s AND kind = 'Playbook' AND archived_at IS NULL
+ORDER BY version DESC
+LIMIT 10
 
 -- name: move_cursor
 -- Watermark, fence and exactly-once guard in one row: no row means that someone else routes this shard now.

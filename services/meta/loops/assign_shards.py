@@ -1,7 +1,7 @@
 """Give shards that nobody holds to the processes alive, one shard a transaction, each with its next epoch."""
 
 from noetl_common import metrics
-from noetl_common.cluster import SHARDED_ROLES
+from noetl_common.cluster import OPTIONAL_ROLES, SHARDED_ROLES
 from noetl_common.core.assignment import plan
 from noetl_common.db import Pool
 from noetl_common.log import get_logger
@@ -32,7 +32,9 @@ async def assign_shards_once(pool: Pool, leadership: Leadership) -> int:
                 given[shard_id] = owner
                 if mine[shard_id].epoch:
                     metrics.observe("noetl_shard_handover_seconds", mine[shard_id].unheld_s, role=role)
-        metrics.gauge("noetl_shards_unowned", len(mine) - len(holders) - len(given), role=role)
+        is_wanted = role not in OPTIONAL_ROLES or bool(alive[role])
+        unowned = len(mine) - len(holders) - len(given) if is_wanted else 0
+        metrics.gauge("noetl_shards_unowned", unowned, role=role)
         if given:
             log.info("shards.assigned", shard_role=role, shards=given)
         assigned += len(given)

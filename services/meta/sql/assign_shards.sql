@@ -22,6 +22,10 @@ SELECT shard_id FROM noetl.shard_cursor WHERE shard_id = %(shard_id)s FOR UPDATE
 -- Wait for the old owner's projection transaction to end.
 SELECT shard_id FROM noetl.projection_checkpoint WHERE shard_id = %(shard_id)s FOR UPDATE
 
+-- name: lock_fence_compactor
+-- Wait for the old owner's folding transaction to end.
+SELECT shard_id FROM noetl.compaction_cursor WHERE shard_id = %(shard_id)s FOR UPDATE
+
 -- name: assign_shard
 -- Give a shard that nobody holds to an instance, one epoch on, if this process is still the leader.
 UPDATE noetl.execution_shard
@@ -40,3 +44,7 @@ UPDATE noetl.shard_cursor SET lease_epoch = %(epoch)s, updated_at = clock_timest
 -- name: fence_compute
 -- From here on only the new epoch may project.
 UPDATE noetl.projection_checkpoint SET lease_epoch = %(epoch)s WHERE shard_id = %(shard_id)s
+
+-- name: fence_compactor
+-- From here on only the new epoch may compact.
+UPDATE noetl.compaction_cursor SET lease_epoch = %(epoch)s WHERE shard_id = %(shard_id)s

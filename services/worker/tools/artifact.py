@@ -33,18 +33,22 @@ def _wanted(call: Call) -> Ref:
     fields = {**call.config, **call.input}
     name = next((field for field in FIELDS if field in fields), None)
     if name is None:
-        raise Invalid(f"expected `result_ref`: {EXPECTED}")
+        raise Invalid(f"result_ref: expected {EXPECTED}, found nothing")
     given: Any = fields[name]
     if isinstance(given, dict):
         given = given.get("ref") or given.get("uri")
     if given is None or given == "":
         raise Invalid(f"{name}: expected {EXPECTED}, found null; a small result has no `_ref`, name its step instead")
-    text = str(given)
+    return ref_named(call, str(given), field=name)
+
+
+def ref_named(call: Call, text: str, *, field: str = "ref") -> Ref:
+    """Return the reference that a text names. Errors: Invalid names the field."""
     # The run's own results are known with their shape, so they come back as templates see them.
     known = call.scope.stored(text)
     if known is not None:
         return known
     found = REFERENCE.fullmatch(text)
     if found is None or max(int(found[1]), int(found[3])) >= 1 << 63:
-        raise Invalid(f"{name}: expected {EXPECTED}, found {text[:200]!r}")
+        raise Invalid(f"{field}: expected {EXPECTED}, found {text[:200]!r}")
     return Ref(execution_id=int(found[1]), ref_id=int(found[3]), label=found[2])

@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from noetl_common.config import env, load
-from noetl_common.errors import DependencyMissing, Invalid, TooLarge, ToolFailed
+from noetl_common.errors import DependencyMissing, Invalid, ToolFailed
+from services.worker.tables import Tables
 from services.worker.tools.duckdb_values import json_value
 
 if TYPE_CHECKING:
@@ -25,8 +26,15 @@ if TYPE_CHECKING:
 
 MEMORY = ":memory:"
 THREADS_MAX = 8  # calls at the same time in one worker
-ROWS_MAX = 1_000_000  # of one statement
 FETCH_ROWS = 10_000
+ARROW_ROWS = 16_384
+# {type: what a column of a table of it holds}, of those whose values JSON says as Arrow has them
+SAME_IN_ARROW = {
+    "BOOLEAN": "bool",
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"), "int64"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "double"),
+    "VARCHAR": "string",
+}
 INTERRUPT_EVERY_S = 0.05
 INTERRUPT_S_MAX = 5.0  # then the thread is left to end by itself, and its file stays locked until it has
 KEY_VARIABLE = "noetl_idempotency_key"
@@ -84,8 +92,7 @@ class Session:
     def do(self, text: str, values: list[Any] | None = None) -> Any:
         """Execute one statement; return the connection, which is then its result."""
         assert self._connection is not None, "a session is opened before it is used"
-        if self._is_stopped:
-            raise self._library.InterruptException("Interrupted!")
+        self._check_goes_on()
         return self._connection.execute(text, values)
 
     def many(self, text: str, rows: list[tuple[Any, ...]]) -> None:
@@ -93,30 +100,59 @@ class Session:
         assert self._connection is not None, "a session is opened before it is used"
         self._connection.executemany(text, rows)
 
-    def result(self, text: str, values: list[Any]) -> dict[str, Any]:
-        """Return {status, rows, row_count, columns} of one statement.
+    def result(self, text: str, values: list[Any], tables: Tables) -> dict[str, Any]:
+        """Return {status, rows, row_count, columns} of one statement; many rows stand in a file of `tables`.
 
         Errors: TooLarge.
         """
+        relation = self._relation(text, values)
+        if relation is not None:
+            return self._streamed(relation, tables)
         done = self.do(text, values or None)
         columns = [str(column[0]) for column in done.description or ()]
         types = [str(column[1]) for column in done.description or ()]
-        found: list[tuple[Any, ...]] = []
-        while rows := done.fetchmany(FETCH_ROWS):
-            found += rows
-            if len(found) > ROWS_MAX:
-                raise TooLarge(f"a result has more than {ROWS_MAX} rows, expected at most that")
-            if self._is_stopped:
-                raise self._library.InterruptException("Interrupted!")
+        found = done.fetchmany(FETCH_ROWS)
         if (columns, types) == (["Success"], ["BOOLEAN"]) and not found:
             return {"status": "success", "rows": [], "row_count": 0, "columns": []}
         if (columns, types) == (["Count"], ["BIGINT"]) and not _asks(text):
             count = int(found[0][0]) if found else 0
             return {"status": "success", "rows": [], "row_count": count, "columns": []}
-        is_json = [kind == "JSON" for kind in types]
-        values_of = [[json_value(v, is_json=j) for v, j in zip(row, is_json, strict=True)] for row in found]
-        rows_of = [dict(zip(columns, row, strict=True)) for row in values_of]
-        return {"status": "success", "rows": rows_of, "row_count": len(rows_of), "columns": columns}
+        sink = tables.sink(columns, [_kind_of(kind) for kind in types])
+        while found:
+            self._check_goes_on()
+            sink.add(_values_as_json(found, types))
+            found = done.fetchmany(FETCH_ROWS)
+        return {"status": "success", "rows": sink.finish(), "row_count": sink.count, "columns": columns}
+
+    def _relation(self, text: str, values: list[Any]) -> Any:
+        """Return the result of a query whose values are the same in Arrow and in JSON, None for any other."""
+        assert self._connection is not None, "a session is opened before it is used"
+        self._check_goes_on()
+        statements = self._connection.extract_statements(text)
+        if len(statements) != 1 or statements[0].type != self._library.StatementType.SELECT:
+            return None
+        relation = self._connection.sql(text, params=values) if values else self._connection.sql(text)
+        return relation if {str(kind) for kind in relation.types} <= SAME_IN_ARROW.keys() else None
+
+    def _streamed(self, relation: Any, tables: Tables) -> dict[str, Any]:
+        columns = list(relation.columns)
+        sink = tables.sink(columns, [SAME_IN_ARROW[str(kind)] for kind in relation.types])
+        for batch in relation.to_arrow_reader(ARROW_ROWS):
+            self._check_goes_on()
+            if sink.takes_arrow and _is_finite(batch):
+                sink.add_arrow(batch)
+            else:
+                values_of = [[json_value(value) for value in column.to_pylist()] for column in batch.columns]
+                sink.add(list(zip(*values_of, strict=True)))
+        return {"status": "success", "rows": sink.finish(), "row_count": sink.count, "columns": columns}
+
+    def _check_goes_on(self) -> None:
+        if self._is_stopped:
+            raise self._library.InterruptException("Interrupted!")
+
+    def rows(self, text: str, values: list[Any]) -> "Rows":
+        """Execute one statement and return its rows, to be fetched before anything else is done here."""
+        return Rows(self.do(text, values or None))
 
     def in_transaction(self) -> bool:
         """Return whether a transaction was open; it is rolled back."""
@@ -139,6 +175,19 @@ class Session:
             return work()
         except self._library.Error as exc:
             raise _failure(exc) from None
+
+
+class Rows:
+    """The rows of one statement, fetched a few at a time. Used in the session's thread."""
+
+    def __init__(self, done: Any) -> None:
+        self._done = done
+        self.columns = [str(column[0]) for column in done.description or ()]
+        self._types = [str(column[1]) for column in done.description or ()]
+
+    def fetch(self, count: int) -> list[dict[str, Any]]:
+        """Return the next rows, `count` at most; none at the end."""
+        return _as_json(self._done.fetchmany(count), self.columns, self._types)
 
 
 @asynccontextmanager
@@ -169,6 +218,28 @@ def close_threads() -> None:
     if _executor is not None:
         _executor.shutdown(wait=False, cancel_futures=True)
         _executor = None
+
+
+def _as_json(found: list[tuple[Any, ...]], columns: list[str], types: list[str]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in _values_as_json(found, types)]
+
+
+def _values_as_json(found: list[tuple[Any, ...]], types: list[str]) -> list[list[Any]]:
+    is_json = [kind == "JSON" for kind in types]
+    return [[json_value(v, is_json=j) for v, j in zip(row, is_json, strict=True)] for row in found]
+
+
+def _kind_of(type_name: str) -> str:
+    """Return what a column of a table holds for a type of DuckDB's (TableWriter)."""
+    is_nested = type_name == "JSON" or type_name.endswith("]") or type_name.startswith(("STRUCT", "MAP", "UNION"))
+    return SAME_IN_ARROW.get(type_name) or ("json" if is_nested else "string")
+
+
+def _is_finite(batch: Any) -> bool:
+    """Return whether no number in a batch is one that JSON says by a text."""
+    compute = import_module("pyarrow.compute")
+    floats = [column for column in batch.columns if str(column.type) in ("float", "double")]
+    return all(compute.all(compute.is_finite(column), min_count=0).as_py() is not False for column in floats)
 
 
 def _release(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop) -> None:

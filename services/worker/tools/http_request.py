@@ -83,13 +83,17 @@ def texts(given: Any, field: str) -> dict[str, str]:
 def _url(config: Mapping[str, Any]) -> httpx.URL:
     given = config.get("url") or config.get("endpoint")
     if not isinstance(given, str):
-        raise Invalid("expected `url` (or `endpoint`) with a text")
+        raise Invalid(
+            f"url: expected a text (or `endpoint` with one), found {'nothing' if given is None else repr(given)}"[:300]
+        )
     try:
         url = httpx.URL(given.strip())
         if url.scheme not in ("http", "https") or not url.host:
-            raise Invalid(f"url: expected http:// or https:// and a host, found scheme {url.scheme!r}")
+            raise Invalid(
+                f"url: expected http:// or https:// and a host, found scheme {url.scheme!r}, host {url.host!r}"
+            )
     except httpx.InvalidURL as exc:
-        raise Invalid(f"url: not a URL: {exc}") from exc
+        raise Invalid(f"url: expected a URL, found {str(given)[:200]!r}: {exc}") from exc
     params = texts(config.get("params"), "params")
     return url.copy_merge_params(params) if params else url
 
@@ -131,7 +135,7 @@ async def _authorize(plan: Plan, call: Call) -> None:
     else:
         raise Invalid(f"auth: expected a credential of type bearer, basic or api_key, found {kind!r}")
     if not secret:
-        raise Invalid(f"auth: the {kind} credential holds no secret")
+        raise Invalid(f"auth: expected a {kind} credential with a secret, found one without")
     if value:
         plan.headers.setdefault(header, value)
         plan.guarded = frozenset({header.lower()})

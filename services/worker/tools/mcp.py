@@ -28,7 +28,7 @@ async def run(call: Call) -> Outcome:
         if method not in METHODS:
             raise Invalid(f"method: expected one of {', '.join(METHODS)}, found {method!r}")
         if method == "tools/call" and not isinstance(config.get("tool"), str):
-            raise Invalid("tool: expected the name of a tool")
+            raise Invalid(f"tool: expected the name of a tool, found {config.get('tool')!r}"[:300])
         arguments = config.get("arguments") or {}
         if not isinstance(arguments, dict):
             raise Invalid(f"arguments: expected a mapping, found {type(arguments).__name__}")
@@ -65,7 +65,7 @@ class _Session:
         if isinstance(server, Mapping):
             server = server.get("url") or server.get("endpoint")
         if not isinstance(server, str) or not server:
-            raise Invalid("endpoint: expected the URL of a server")
+            raise Invalid("endpoint: expected the URL of a server, found none")
         headers = config.get("headers") or {}
         if not isinstance(headers, Mapping):
             raise Invalid(f"headers: expected a mapping, found {type(headers).__name__}")

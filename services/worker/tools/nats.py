@@ -52,7 +52,7 @@ async def run(call: Call) -> Outcome:
         return failed("connection", f"nats: {exc}", code="NATS_CONNECTION", retryable=True)
     except NoetlError as exc:
         code = "CREDENTIAL_NOT_FOUND" if isinstance(exc, NotFound) else exc.code
-        return failed("config", f"nats: {name}: {exc}", code=code)
+        return failed("config", f"nats: {name}: {exc}" if name in OPERATIONS else f"nats: {exc}", code=code)
     except nats.js.errors.NoStreamResponseError:
         return failed("nats", f"nats: {name}: no stream takes subject {config.get('subject')!r}", code="NATS_NO_STREAM")
     except nats.js.errors.Error as exc:
@@ -84,7 +84,7 @@ async def _login(call: Call) -> Login:
         raise Invalid(f"auth: expected a credential's name, found {type(auth).__name__}")
     url = fields.get("nats_url") or fields.get("url") or load(OwnServer).nats_url
     if not isinstance(url, str) or not url:
-        raise Invalid("expected `auth` naming a credential of type nats, or a worker with NATS_URL")
+        raise Invalid("expected `auth` naming a credential of type nats, or a worker with NATS_URL, found neither")
     user, password, token = (str(fields.get(name) or "") for name in ("username", "password", "token"))
     return Login(url=url, user=str(fields.get("user") or user), password=password, token=token)
 

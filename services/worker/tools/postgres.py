@@ -3,12 +3,14 @@
 All statements of a script are one transaction: after an error none of them happened. Only a script with a
 statement that cannot stand in a transaction (VACUUM, CREATE INDEX CONCURRENTLY, CREATE DATABASE, ...), or that
 begins or ends transactions itself, runs statement by statement, each committed at once unless the script says BEGIN.
+With `chunk_size` the rows of the last statement are handed on in chunks of so many, from a cursor of the server.
 The session's setting `noetl.idempotency_key` names the command, the same at every run of it.
 """
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -19,12 +21,16 @@ from noetl_common.core.duration import seconds_in
 from noetl_common.core.outcome import Outcome
 from noetl_common.db import json_text
 from noetl_common.errors import Invalid, NoetlError, NotFound, TooLarge, Unavailable
+from services.worker.tables import Tables
 from services.worker.tools import Call, failed
 from services.worker.tools.postgres_connections import SQL, Conn, connections
+from services.worker.tools.postgres_rows import query_result
 from services.worker.tools.script_source import read_source
 from services.worker.tools.sql_statements import Parameter, Statement, bind_all, split
+from services.worker.tools.streaming import check_streams, chunk_size_of, send_chunks
 
-ROWS_MAX = 1_000_000  # of one statement
+ROWS_MAX = 1_000_000  # of a statement that is no query but returns rows
+STREAMED = (("SELECT",), ("WITH",), ("VALUES",), ("TABLE",))
 COMMAND_FIELDS = ("command", "query", "sql", "commands")
 DSN_FIELDS = ("dsn", "url", "connection_string")
 # {libpq's name: the spellings accepted in credentials and tool fields}
@@ -56,7 +62,8 @@ REFUSED_LOGIN = re.compile(r"authentication failed|no password supplied|does not
 async def run(call: Call) -> Outcome:
     """Return {columns, rows, row_count} of the last statement that returned rows, else {affected_rows}.
 
-    There is also `command_<i>` {status, rows, row_count, columns} for each statement, a single one too.
+    There is also `command_<i>` {status, rows, row_count, columns} for each statement, a single one too. With
+    `chunk_size` it is {row_count, chunks, columns}, and each chunk {columns, rows, row_count, chunk_index}.
     Shapes: numeric is text, timestamps ISO 8601, jsonb JSON, bytea base64, arrays lists, uuid and others text.
     Errors: none is raised; error.kind is db_connection, db_constraint, db_deadlock, db_timeout, sql or config.
     """
@@ -86,37 +93,91 @@ async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
     script = await read_source(call) if call.config.get("script") else script_of(call.config)
     _refuse_nul(script, "the SQL text")
     statements = split(script)
+    if not statements and not script.strip(" \t\r\n;"):
+        raise Invalid("no SQL command provided: expected a statement, found only blanks")
     if not statements:
-        raise Invalid("no SQL command provided: expected a statement, found only blanks and comments")
+        # Comments alone are what the author has written so far, and no mistake; psql takes them too.
+        return summary_of([])
     queries = bound(call, statements)
+    chunk_size = chunk_size_of(call.config)
     conninfo = await conninfo_of(call)
 
     async def prepare(conn: Conn) -> None:
         await conn.execute(SQL["open_session"], session_of(call, timeout_s))
 
     async with connections().borrow(conninfo, prepare) as conn:
+        if chunk_size:
+            return await _streamed(conn, call, script, statements, queries=queries, chunk_size=chunk_size)
         if len(statements) == 1 or any(statement.runs_alone for statement in statements):
-            results = await _execute(conn, script, statements, queries)
+            results = await execute(conn, script, statements, queries=queries, tables=call.tables)
             if conn.info.transaction_status != pq.TransactionStatus.IDLE:
-                raise Invalid("the script leaves its transaction open: expected COMMIT or ROLLBACK at its end")
+                raise Invalid("command: expected COMMIT or ROLLBACK at its end, found a transaction left open")
         else:
             async with conn.transaction():
-                results = await _execute(conn, script, statements, queries)
+                results = await execute(conn, script, statements, queries=queries, tables=call.tables)
     return summary_of(results)
 
 
-async def _execute(
-    conn: Conn, script: str, statements: list[Statement], queries: list[tuple[str, list[Any]]]
+async def _streamed(
+    conn: Conn,
+    call: Call,
+    script: str,
+    statements: list[Statement],
+    *,
+    queries: list[tuple[str, list[Any]]],
+    chunk_size: int,
+) -> dict[str, Any]:
+    check_streams(statements)
+    if any(statement.runs_alone for statement in statements):
+        raise Invalid("chunk_size: expected statements of one transaction, found one that cannot stand in it")
+    (text, values), last = queries[-1], len(statements) - 1
+    async with conn.transaction():
+        await execute(conn, script, statements, queries=queries[:-1])
+        async with psycopg.AsyncRawServerCursor(conn, "noetl_chunks") as cursor:
+            with _placing(script, statements, last):
+                await cursor.execute(text.encode(), values or None)
+            columns = [column.name for column in cursor.description or ()]
+
+            async def fetch() -> list[dict[str, Any]]:
+                with _placing(script, statements, last):
+                    return [dict(zip(columns, row, strict=True)) for row in await cursor.fetchmany(chunk_size)]
+
+            return await send_chunks(fetch, columns, call.partial)
+
+
+async def execute(
+    conn: Conn,
+    script: str,
+    statements: list[Statement],
+    *,
+    queries: list[tuple[str, list[Any]]],
+    tables: Tables | None = None,
 ) -> list[dict[str, Any]]:
+    """Return {status, rows, row_count, columns} of each query; `script` and `statements` say where one failed.
+
+    The rows of a query that are many stand in a file of `tables`, if it is given.
+
+    Errors: psycopg errors with a note of the place; TooLarge.
+    """
     results = []
     for index, (text, values) in enumerate(queries):
-        try:
-            results.append(await _result(conn, text, values))
-        except psycopg.Error as exc:
-            line = script.count("\n", 0, statements[index].start) + 1
-            exc.add_note(f"statement {index + 1} of {len(statements)}, line {line}")
-            raise
+        with _placing(script, statements, index):
+            if tables is not None and statements[index].words[:1] in STREAMED:
+                results.append(await query_result(conn, text, values, tables=tables))
+            else:
+                results.append(await _result(conn, text, values))
     return results
+
+
+@contextmanager
+def _placing(script: str, statements: list[Statement], index: int) -> Iterator[None]:
+    """Have what Postgres raises say which statement it was."""
+    try:
+        yield
+    except psycopg.Error as exc:
+        line = script.count("\n", 0, statements[index].start) + 1
+        exc.add_note(f"statement {index + 1} of {len(statements)}, line {line}")
+        raise
 
 
 async def _result(conn: Conn, text: str, values: list[Any]) -> dict[str, Any]:
@@ -148,10 +209,10 @@ def script_of(config: Mapping[str, Any]) -> str:
     """
     given = next((config[name] for name in COMMAND_FIELDS if config.get(name)), None)
     if given is None:
-        raise Invalid("no SQL command provided: expected `command`, `query` or `script`")
+        raise Invalid("no SQL command provided: expected `command`, `query` or `script`, found none of them")
     parts = given if isinstance(given, list) else [given]
     if not all(isinstance(part, str) for part in parts):
-        raise Invalid(f"expected SQL text, found {type(given).__name__}")
+        raise Invalid(f"command: expected SQL text, found {type(given).__name__}")
     return ";\n".join(parts)
 
 
@@ -180,7 +241,7 @@ def _value(parameter: Parameter) -> Any:
 
 def _refuse_nul(text: str, what: str) -> None:
     if "\0" in text:
-        raise Invalid(f"{what} holds a NUL character, which Postgres cannot store; replace it before")
+        raise Invalid(f"{what}: expected text that Postgres can store, found a NUL character; replace it before")
 
 
 def session_of(call: Call, timeout_s: float) -> dict[str, Any]:
@@ -222,14 +283,18 @@ async def conninfo_of(call: Call) -> str:
         fields = credential.get("data") or {}
     found = {**_connection_fields(fields), **_connection_fields(call.config)}
     if not found:
-        raise Invalid("expected `auth` naming a postgres credential, or host, port, user, password and database")
+        raise Invalid(
+            "expected `auth` naming a postgres credential, or host, port, user, password and database, found neither"
+        )
     dsn = str(found.pop("dsn", ""))
     try:
         conninfo_to_dict(dsn)
         return make_conninfo(dsn, **found)
     except psycopg.ProgrammingError:
         # libpq's message quotes the string, and with it the password.
-        raise Invalid("expected a connection string as postgresql://user:password@host:port/database") from None
+        raise Invalid(
+            "expected a connection string as postgresql://user:password@host:port/database, found another text"
+        ) from None
 
 
 def _connection_fields(source: Mapping[str, Any]) -> dict[str, Any]:

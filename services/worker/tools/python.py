@@ -19,6 +19,7 @@ MENTION = re.compile(r"\bcontext\b(?:\s*(?:\.\s*get\s*\(|\[)\s*([\"'])(?P<name>[
 async def run(call: Call) -> Outcome:
     """Return the outcome of the code in `code` or `script`.
 
+    The code streams by `emit(value)`, or by a generator as its result: each value is a chunk.
     Errors: as outcomes of kind config, syntax, exception, timeout, memory, process or result.
     """
     try:
@@ -30,7 +31,7 @@ async def run(call: Call) -> Outcome:
     assert call.processes is not None, "the worker that runs python tools has a pool"
     task = _task(call, code)
     began = time.monotonic()
-    reply = await call.processes.run(task, timeout_s=call.timeout_s)
+    reply = await call.processes.run(task, timeout_s=call.timeout_s, partial=call.partial)
     outcome = _outcome(reply, call)
     outcome.meta["duration_ms"] = round((time.monotonic() - began) * 1000)
     return outcome
@@ -57,7 +58,7 @@ def _task(call: Call, code: str) -> dict[str, Any]:
 def _code(config: dict[str, Any]) -> str:
     code = config.get("code")
     if not isinstance(code, str) or not code.strip():
-        raise Invalid("the python tool wants `code`, or `script` with a source")
+        raise Invalid("code: expected code, or `script` with a source, found neither")
     return code
 
 
@@ -88,7 +89,9 @@ def _outcome(reply: Reply, call: Call) -> Outcome:
         seen["stderr"] = reply.stderr
     header = reply.header
     if reply.timed_out:
-        message = f"the code did not end within {call.timeout_s:g} s; its process was killed"
+        message = (
+            f"timeout: expected an end, found that it did not end within {call.timeout_s:g} s; its process was killed"
+        )
         outcome = failed("timeout", message, retryable=True)
     elif reply.ended:
         outcome = failed("process", f"the process that ran the code {reply.ended}")

@@ -3,12 +3,16 @@
 Runs as `python -I python_child.py <fd>`, imports nothing of the product, and trusts nothing that it runs: whatever the
 code prints, forks or breaks, one frame goes back for each that came, or the process is gone and its parent sees that.
 A frame is the lengths of header and body (two big-endian 8-byte numbers), the header as JSON, the body as bytes.
+Before its answer a task may send chunks of what it streams, each a frame of its own with `partial` in its header; the
+parent answers each with a frame when it is recorded, and the code waits for that.
 """
 
 import ast
+import base64
 import builtins
 import contextlib
 import ctypes
+import datetime
 import hashlib
 import importlib
 import inspect
@@ -29,6 +33,14 @@ from typing import Any
 
 LENGTHS = struct.Struct("!QQ")
 CODES_MAX = 256
+# A list or object that a template prints into code is JSON: with these it is Python too.
+JSON_WORDS = {"true": True, "false": False, "null": None}
+# How a value says what it is in plain terms, and what it may say.
+PLAIN_FORMS: tuple[tuple[str, dict[str, str]], ...] = (
+    *(("tolist", {}), ("to_list", {}), ("to_pylist", {}), ("to_dicts", {})),
+    *(("to_dict", {"orient": "records"}), ("to_dict", {})),
+)
+PLAIN_TYPES = frozenset((bool, int, float, str, list, dict, type(None), datetime.datetime, datetime.date))
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 Codes = dict[str, tuple[types.CodeType, bool, bool]]
@@ -43,7 +55,9 @@ def main(descriptor: int) -> None:
     environ, folder = dict(os.environ), os.getcwd()
     while (task := _read_frame(peer)) is not None:
         os.environ.update(task.get("env", {}))
-        header, body = run_task(task, codes, limit=task["result_bytes_max"])
+        emitter = Emitter(peer, limit=task["result_bytes_max"])
+        header, body = run_task(task, codes, emitter, limit=task["result_bytes_max"])
+        emitter.close()
         if os.getpid() != own:
             os._exit(0)  # a fork of the author's that came back here: it has no answer to give
         _end_leftovers()
@@ -55,13 +69,68 @@ def main(descriptor: int) -> None:
         peer.sendall(_framed(header, body))
 
 
-def run_task(task: dict[str, Any], codes: Codes, *, limit: int) -> tuple[dict[str, Any], bytes]:
+class Emitter:
+    """`emit` of one task: sends a chunk and returns when it is recorded. Threads of the code take turns."""
+
+    def __init__(self, peer: socket.socket, *, limit: int) -> None:
+        self._peer = peer
+        self._limit = limit
+        self._own = os.getpid()
+        self._turn = threading.Lock()
+        self._is_open = True
+        self.chunks = 0
+
+    def emit(self, value: Any) -> None:
+        """Hand on one chunk of the result."""
+        if os.getpid() != self._own:
+            raise RuntimeError("emit: expected the process of the task, found a fork of it")
+        body = _as_json(value)
+        if len(body) > self._limit:
+            raise ValueError(f"emit: expected at most {self._limit} bytes of JSON, found {len(body)}")
+        with self._turn:
+            if not self._is_open:
+                raise RuntimeError("emit: the task has ended")
+            self._peer.sendall(_framed({"partial": True}, body))
+            if _read_frame(self._peer) is None:
+                os._exit(0)  # the worker is gone, or has given this command up
+            self.chunks += 1
+
+    def drained(self, value: Any) -> Any:
+        """Return what a generator returns, each value that it yields emitted; anything else as it is."""
+        if inspect.isasyncgen(value):
+            import asyncio
+
+            asyncio.run(self._drain_async(value))
+            return {"chunks": self.chunks}
+        if not inspect.isgenerator(value):
+            return value
+        while True:
+            try:
+                chunk = next(value)
+            except StopIteration as end:
+                return {"chunks": self.chunks} if end.value is None else end.value
+            self.emit(chunk)
+
+    def close(self) -> None:
+        """Refuse what threads left behind still want to emit."""
+        with self._turn:
+            self._is_open = False
+
+    async def _drain_async(self, value: Any) -> None:
+        async for chunk in value:
+            self.emit(chunk)
+
+
+def run_task(task: dict[str, Any], codes: Codes, emitter: Emitter, *, limit: int) -> tuple[dict[str, Any], bytes]:
     """Return (header, result as JSON) of one task; whatever the code raises becomes the header's error."""
     filename = task["name"]
     try:
         if task.get("cwd"):
             os.chdir(task["cwd"])
-        present, value = _run_code(task, codes, filename)
+        present, value = _run_code(task, codes, emitter, filename)
+        value = emitter.drained(value)
+        if emitter.chunks and not present:
+            present, value = True, {"chunks": emitter.chunks}
         body = _as_json(value)
         if len(body) > limit:
             return _refusal("result", f"result: expected at most {limit} bytes of JSON, found {len(body)}"), b""
@@ -103,7 +172,7 @@ def _restore_streams() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _run_code(task: dict[str, Any], codes: Codes, filename: str) -> tuple[bool, Any]:
+def _run_code(task: dict[str, Any], codes: Codes, emitter: Emitter, filename: str) -> tuple[bool, Any]:
     source, inputs = task["code"], task["input"]
     code, wrapped, has_main = _compiled(source, codes, filename)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -114,6 +183,8 @@ def _run_code(task: dict[str, Any], codes: Codes, filename: str) -> tuple[bool, 
     names = module.__dict__
     sys.argv = [filename, *task.get("argv", ())]
     given = {
+        **JSON_WORDS,
+        "emit": emitter.emit,
         "input_data": inputs,
         "args": inputs,
         "context": task["context"],
@@ -243,10 +314,22 @@ def _as_json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
+    """Return what stands in JSON for a value that JSON does not know: its own plain form if it has one, else its text.
+
+    Bytes are base64, as those of databases. Arrays and columns (NumPy, pandas, Polars, Arrow) become lists, frames and
+    tables lists of rows; they are told by their methods, for nothing is imported here.
+    """
     if isinstance(value, set | frozenset | types.GeneratorType | range | type({}.keys()) | type({}.values())):
         return list(value)
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", errors="replace")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None  # pandas: there is no value
+    for method, given in () if isinstance(value, type) else PLAIN_FORMS:
+        with contextlib.suppress(AttributeError, TypeError):
+            found = getattr(value, method)(**given)
+            if type(found) in PLAIN_TYPES:
+                return found
     return str(value)
 
 
@@ -259,6 +342,8 @@ def _walked(value: Any, depth: int) -> Any:
         return [_walked(item, depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if value is not None and not isinstance(value, str | int | float):
+        return _walked(_plain(value), depth + 1)
     return value
 
 

@@ -17,8 +17,10 @@ from typing import Any
 
 import msgspec
 
+from noetl_common.errors import Invalid
 from noetl_common.log import get_logger
-from services.worker.persist import encoded
+from noetl_common.wire import encoded
+from services.worker.tools import Partial
 
 log = get_logger(__name__)
 
@@ -29,6 +31,7 @@ DRAIN_BYTES_MAX = 1 << 20
 CHILD = Path(__file__).with_name("python_child.py")
 LENGTHS = struct.Struct("!QQ")
 MARK = "NOETL_PYTHON_PROCESS"
+RECORDED = b'{"recorded":true}'
 FOLDER_PREFIX = "noetl-python-"
 INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH")
 
@@ -53,12 +56,15 @@ class PythonPool:
         self._idle: list[PythonProcess] = []
         self._all: set[PythonProcess] = set()
 
-    async def run(self, task: dict[str, Any], *, timeout_s: float) -> Reply:
-        """Return the reply to `task`; the time spent waiting for a free interpreter does not count."""
+    async def run(self, task: dict[str, Any], *, timeout_s: float, partial: Partial | None = None) -> Reply:
+        """Return the reply to `task`; the time spent waiting for a free interpreter does not count.
+
+        `partial` takes each chunk that the code emits, which waits until it returns. Errors: those of `partial`.
+        """
         limits = {"result_bytes_max": RESULT_BYTES_MAX, "memory_bytes_max": self.memory_bytes_max}
         frame = encoded({**task, **limits})
         async with self._free, self._process() as process:
-            return await process.run(frame, timeout_s=timeout_s)
+            return await process.run(frame, timeout_s=timeout_s, partial=partial)
 
     async def close(self) -> None:
         """End every interpreter, at work or idle."""
@@ -103,14 +109,17 @@ class PythonProcess:
         self._tasks = 0
         self.usable = True
 
-    async def run(self, frame: bytes, *, timeout_s: float) -> Reply:
-        """Return the reply to one encoded task; on a timeout, or when the process dies, it is not usable again."""
+    async def run(self, frame: bytes, *, timeout_s: float, partial: Partial | None = None) -> Reply:
+        """Return the reply to one encoded task; on a timeout, or when the process dies, it is not usable again.
+
+        Errors: those of `partial`.
+        """
         if self._process is None:
             await self._start()
         for output in self._outputs:
             output.forget()
         self._tasks += 1
-        exchange = asyncio.ensure_future(self._exchange(frame))
+        exchange = asyncio.ensure_future(self._exchange(frame, partial))
         try:
             done, _ = await asyncio.wait({exchange}, timeout=timeout_s)
         except asyncio.CancelledError:
@@ -170,7 +179,16 @@ class PythonProcess:
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 20)
         log.debug("python.process_started", pid=self._process.pid)
 
-    async def _exchange(self, frame: bytes) -> tuple[dict[str, Any], bytes]:
+    async def _exchange(self, frame: bytes, partial: Partial | None) -> tuple[dict[str, Any], bytes]:
+        while True:
+            header, body = await self._sent(frame)
+            if not header.get("partial"):
+                return header, body
+            if partial is not None:
+                await partial(_chunk_in(body))
+            frame = RECORDED
+
+    async def _sent(self, frame: bytes) -> tuple[dict[str, Any], bytes]:
         assert self._reader is not None and self._writer is not None
         self._writer.write(LENGTHS.pack(len(frame), 0) + frame)
         await self._writer.drain()
@@ -203,6 +221,13 @@ class PythonProcess:
             process.kill()
         await process.wait()
         await asyncio.to_thread(end_marked, self._mark)
+
+
+def _chunk_in(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Invalid(f"emit: expected a chunk that is readable as JSON: {exc}") from exc
 
 
 def end_marked(mark: str) -> int:

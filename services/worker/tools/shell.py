@@ -67,14 +67,31 @@ async def run(call: Call) -> Outcome:
     except Invalid as exc:
         return failed("config", f"shell: {exc}", code=exc.code)
     began = time.monotonic()
-    async with _slots():
-        try:
-            finished = await _execute(plan, call.timeout_s)
-        except (OSError, ValueError) as exc:
-            return failed("config", f"shell: {plan.shell!r} cannot be started: {exc}", code="SHELL_NOT_STARTED")
+    try:
+        finished = await execute(plan, call.timeout_s)
+    except (OSError, ValueError) as exc:
+        return failed(
+            "config",
+            f"shell: expected a shell that can be started, found {plan.shell!r}: {exc}",
+            code="SHELL_NOT_STARTED",
+        )
     outcome = _outcome(plan, finished, call)
     outcome.meta["duration_ms"] = round((time.monotonic() - began) * 1000)
     return outcome
+
+
+async def execute(plan: Plan, timeout_s: float) -> Finished:
+    """Return how a script ended; when this returns or is cancelled, nothing that it started is left.
+
+    Errors: OSError and ValueError when its shell cannot be started.
+    """
+    async with _slots():
+        return await _execute(plan, timeout_s)
+
+
+def inherited() -> dict[str, str]:
+    """Return the variables of the worker that a script sees."""
+    return {name: os.environ[name] for name in INHERITED if name in os.environ}
 
 
 async def _execute(plan: Plan, timeout_s: float) -> Finished:
@@ -123,14 +140,15 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
 
 def _plan(call: Call) -> Plan:
     config = call.config
-    environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    environ |= {"NOETL_IDEMPOTENCY_KEY": call.idempotency_key, **_environ(config.get("env"))}
+    environ = inherited() | {"NOETL_IDEMPOTENCY_KEY": call.idempotency_key, **_environ(config.get("env"))}
     shell, cwd = config.get("shell") or "sh", config.get("cwd") or None
     for name, value in (("shell", shell), ("cwd", cwd or "")):
         if not isinstance(value, str) or "\0" in value:
             raise Invalid(f"{name}: expected text, found {value!r}")
     if cwd is not None and not os.path.isdir(cwd):
         raise Invalid(f"cwd: expected a folder of the worker's machine, found {cwd!r}")
+    if shutil.which(shell) is None:
+        raise Invalid(f"shell: expected a shell of the worker's machine, found {shell!r}")
     arguments = config.get("args") or []
     if not isinstance(arguments, list):
         raise Invalid(f"args: expected a list (the script's $1, $2, ...), found {type(arguments).__name__}")
@@ -181,15 +199,24 @@ def _text(value: Any, where: str) -> str:
     return text
 
 
+def last_words(text: str, chars_max: int) -> str:
+    """Return the end of a text, in whole words: half of one could be half of a secret, which nothing would find."""
+    words = " ".join(text.split())
+    return words if len(words) <= chars_max else words[-chars_max:].partition(" ")[2]
+
+
 def _outcome(plan: Plan, finished: Finished, call: Call) -> Outcome:
     data = {"exit_code": finished.code, "stdout": finished.stdout, "stderr": finished.stderr}
     if finished.code == 0:
         return Outcome(data=data)
     if finished.code is None:
-        message = f"shell: not ended within {call.timeout_s:g} s; it was killed with all that it started"
+        message = (
+            f"shell: timeout: expected an end, found it not ended within {call.timeout_s:g} s;"
+            " it was killed with all that it started"
+        )
         outcome = failed("timeout", message, code="SHELL_TIMEOUT", retryable=True)
     else:
-        tail = " ".join(finished.stderr.split())[-MESSAGE_CHARS_MAX:]
+        tail = last_words(finished.stderr, MESSAGE_CHARS_MAX)
         message = f"shell: expected exit code 0, found {finished.code}" + (f": {tail}" if tail else "")
         outcome = failed("exit", message, code="SHELL_EXIT", exit_code=finished.code)
     outcome.data = data

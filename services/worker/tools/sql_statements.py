@@ -124,7 +124,8 @@ def tokens(text: str) -> Iterator[Token]:
             kind, end = "string", _end_of_dollar_string(text, end, match.group())
         if end == 0 or kind.startswith("open_"):
             line = text.count("\n", 0, position) + 1
-            raise Invalid(f"SQL: expected the end of the {UNTERMINATED[match.lastgroup]} that begins in line {line}")
+            what = UNTERMINATED[match.lastgroup]
+            raise Invalid(f"SQL: expected the end of the {what} that begins in line {line}, found the end of the text")
         yield Token(kind, text[position:end], position)
         position = end
 

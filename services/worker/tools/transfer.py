@@ -12,11 +12,16 @@ from noetl_common.core.outcome import Outcome
 from noetl_common.errors import DependencyMissing, Invalid, NoetlError, NotFound, ToolFailed
 from services.worker.tools import Call, failed
 from services.worker.tools.postgres import failure_of
-from services.worker.tools.transfer_endpoints import SOURCES, TARGETS, Mode, Row, Writing
+from services.worker.tools.transfer_endpoints import SOURCES as OTHER_SOURCES
+from services.worker.tools.transfer_endpoints import TARGETS as OTHER_TARGETS
+from services.worker.tools.transfer_endpoints import Mode, Row, Writing
+from services.worker.tools.transfer_snowflake import snowflake_source, snowflake_target
 
 CHUNK_ROWS = 1000
 CHUNK_ROWS_MAX = 100_000
 Side = Literal["source", "target"]
+SOURCES = {**OTHER_SOURCES, "snowflake": snowflake_source}
+TARGETS = {**OTHER_TARGETS, "snowflake": snowflake_target}
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -138,10 +143,6 @@ def _endpoint(config: dict[str, Any], side: Side) -> dict[str, Any]:
         raise Invalid(f"{side}: expected a mapping with `type`, found {type(given).__name__}")
     kind = str(given.get("type") or given.get("kind") or "").lower()
     known = SOURCES if side == "source" else TARGETS
-    if kind == "snowflake":
-        raise DependencyMissing(
-            f"{side}.type: snowflake is not available in this release (it will come as noetl[snowflake])"
-        )
     if kind not in known:
         raise Invalid(f"{side}.type: expected {', '.join(sorted(known))}, found {kind!r}")
     return {**given, "type": kind}

@@ -9,6 +9,7 @@ import psycopg
 
 from noetl_common.db import json_text
 from noetl_common.errors import Invalid, ToolFailed
+from services.worker.tables import Tables
 from services.worker.tools import Call, dispatch, duckdb, postgres
 from services.worker.tools.duckdb_session import MEMORY, Session, open_session
 from services.worker.tools.duckdb_values import json_value
@@ -117,14 +118,14 @@ class PostgresTarget:
     def __init__(self, conn: Conn, config: dict[str, Any]) -> None:
         self._conn = conn
         self._config = config
-        self._insert = _Insert("", [], [])
+        self._insert = Insert("", [], [])
 
     async def begin(self, writing: Writing) -> None:
         """Find the table; delete its rows in mode replace."""
-        if own := _own_insert(self._config, writing):
+        if own := own_insert(self._config, writing):
             self._insert = own
             return
-        name = _text(self._config, "table", "target")
+        name = text_of(self._config, "table", "target")
         described = await (await self._conn.execute(SQL["describe_table"], {"table_name": name})).fetchall()
         if not described:
             raise Invalid(f"target.table: expected a table that exists, found none named {name!r}")
@@ -134,7 +135,7 @@ class PostgresTarget:
             key=tuple(column for _name, column, _json, is_key in described if is_key),
         )
         if writing.mode == "replace":
-            await self._conn.execute(_words("DELETE FROM", table.name))
+            await self._conn.execute(words("DELETE FROM", table.name))
         self._insert = _insert_into(table, writing)
 
     async def write(self, rows: list[tuple[Any, ...]]) -> None:
@@ -171,16 +172,16 @@ class DuckdbTarget:
     def __init__(self, session: Session, config: dict[str, Any]) -> None:
         self._session = session
         self._config = config
-        self._insert = _Insert("", [], [])
+        self._insert = Insert("", [], [])
 
     async def begin(self, writing: Writing) -> None:
         """Find the table; delete its rows in mode replace."""
         await self._session.call(lambda: self._session.do("BEGIN"))
-        if own := _own_insert(self._config, writing):
+        if own := own_insert(self._config, writing):
             self._insert = own
             return
-        name = ".".join(_quoted(part) for part in _text(self._config, "table", "target").split("."))
-        described = await self._session.call(lambda: self._session.result(_words("DESCRIBE", name), []))
+        name = ".".join(quoted(part) for part in text_of(self._config, "table", "target").split("."))
+        described = await self._session.call(lambda: self._session.result(words("DESCRIBE", name), [], Tables()))
         rows = described["rows"]
         table = Table(
             name=name,
@@ -188,7 +189,7 @@ class DuckdbTarget:
             key=tuple(row["column_name"] for row in rows if row["key"] == "PRI"),
         )
         if writing.mode == "replace":
-            await self._session.call(lambda: self._session.do(_words("DELETE FROM", name)))
+            await self._session.call(lambda: self._session.do(words("DELETE FROM", name)))
         self._insert = _insert_into(table, writing)
 
     async def write(self, rows: list[tuple[Any, ...]]) -> None:
@@ -201,7 +202,7 @@ class DuckdbTarget:
         await self._session.call(lambda: self._session.do("COMMIT"))
 
 
-class _Insert:
+class Insert:
     """A statement that writes one row; `order` the places of its values in a row, `kinds` how each is written."""
 
     def __init__(self, text: str, order: list[int], kinds: Sequence[Callable[[Any], Any]]) -> None:
@@ -209,29 +210,55 @@ class _Insert:
         self._places = list(zip(order, kinds, strict=True))
 
     def values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what is bound to the statement for a row."""
         return tuple(kind(row[place]) for place, kind in self._places)
 
 
-def _insert_into(table: Table, writing: Writing) -> _Insert:
+def _insert_into(table: Table, writing: Writing) -> Insert:
     columns = writing.columns
+    check_columns(table, columns)
+    places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+    parts = ["INSERT INTO", table.name, f"({', '.join(map(quoted, columns))})", f"VALUES ({places})"]
+    if writing.mode == "upsert":
+        key = key_of(table, writing)
+        others = [f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in columns if name not in key]
+        parts.append(f"ON CONFLICT ({', '.join(map(quoted, key))})")
+        parts.append(f"DO UPDATE SET {', '.join(others)}" if others else "DO NOTHING")
+    return Insert(words(*parts), list(range(len(columns))), kinds_of(table, writing))
+
+
+def check_columns(table: Table, columns: list[str]) -> None:
+    """Do nothing when the table has these columns.
+
+    Errors: Invalid.
+    """
     if unknown := [name for name in columns if name not in table.columns]:
         known = ", ".join(table.columns)
         raise Invalid(f"target.table: expected one of its columns ({known}), found {unknown[0]!r}")
-    places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-    parts = ["INSERT INTO", table.name, f"({', '.join(map(_quoted, columns))})", f"VALUES ({places})"]
-    if writing.mode == "upsert":
-        key = writing.key or table.key
-        if not key or (columns and not set(key) <= set(columns)):
-            raise Invalid(f"key: expected columns that are written ({', '.join(columns)}), found {list(key)}")
-        others = [f"{_quoted(name)} = EXCLUDED.{_quoted(name)}" for name in columns if name not in key]
-        parts.append(f"ON CONFLICT ({', '.join(map(_quoted, key))})")
-        parts.append(f"DO UPDATE SET {', '.join(others)}" if others else "DO NOTHING")
+
+
+def key_of(table: Table, writing: Writing) -> tuple[str, ...]:
+    """Return the columns that say which rows are the same.
+
+    Errors: Invalid when there are none, or none that are written.
+    """
+    key = writing.key or table.key
+    if not key or (writing.columns and not set(key) <= set(writing.columns)):
+        raise Invalid(f"key: expected columns that are written ({', '.join(writing.columns)}), found {list(key)}")
+    return key
+
+
+def kinds_of(table: Table, writing: Writing) -> list[Callable[[Any], Any]]:
+    """Return how the values of each column are written."""
     as_json = _as_json(writing)
-    kinds = [as_json if table.columns[name] else _plain for name in columns]
-    return _Insert(" ".join(parts), list(range(len(columns))), kinds)
+    return [as_json if table.columns[name] else _plain for name in writing.columns]
 
 
-def _own_insert(config: dict[str, Any], writing: Writing) -> _Insert | None:
+def own_insert(config: dict[str, Any], writing: Writing) -> Insert | None:
+    """Return the INSERT that `query` of a target is, None when it has none.
+
+    Errors: Invalid.
+    """
     query = config.get("query") or config.get("command")
     if not query:
         return None
@@ -242,7 +269,7 @@ def _own_insert(config: dict[str, Any], writing: Writing) -> _Insert | None:
     # Each name stands for itself, so that what is bound says which column goes where.
     text, bound = Binder({name: name for name in writing.columns}).bind(statements[0].text)
     order = [writing.columns.index(parameter.value) for parameter in bound]
-    return _Insert(text, order, [_as_json(writing) if parameter.is_json else _plain for parameter in bound])
+    return Insert(text, order, [_as_json(writing) if parameter.is_json else _plain for parameter in bound])
 
 
 def _as_json(writing: Writing) -> Callable[[Any], Any]:
@@ -286,7 +313,7 @@ async def _postgres(call: Call, config: dict[str, Any]) -> AsyncIterator[Conn]:
 @asynccontextmanager
 async def _postgres_source(call: Call, config: dict[str, Any]) -> AsyncIterator[Source]:
     inner = msgspec.structs.replace(call, config=config)
-    ((text, values),) = postgres.bound(inner, split(_query(config)))
+    ((text, values),) = postgres.bound(inner, split(query_of(config)))
     async with _postgres(call, config) as conn:
         yield PostgresSource(conn, text, values)
 
@@ -300,7 +327,7 @@ async def _postgres_target(call: Call, config: dict[str, Any]) -> AsyncIterator[
 @asynccontextmanager
 async def _duckdb_source(call: Call, config: dict[str, Any]) -> AsyncIterator[Source]:
     inner = msgspec.structs.replace(call, config=config)
-    ((text, values),) = duckdb.bound(inner, split(_query(config)))
+    ((text, values),) = duckdb.bound(inner, split(query_of(config)))
     async with open_session(_database(config), idempotency_key=call.idempotency_key) as session:
         yield DuckdbSource(session, text, values)
 
@@ -322,22 +349,30 @@ TARGETS: dict[str, Callable[[Call, dict[str, Any]], AbstractAsyncContextManager[
 }
 
 
-def _query(config: dict[str, Any]) -> str:
+def query_of(config: dict[str, Any]) -> str:
+    """Return the query of a source, or that of its whole table.
+
+    Errors: Invalid.
+    """
     query = config.get("query") or config.get("command")
     if not query and isinstance(config.get("table"), str):
-        return _words("SELECT * FROM", config["table"])
+        return words("SELECT * FROM", config["table"])
     if not isinstance(query, str) or len(split(query)) != 1:
         raise Invalid("source.query: expected one statement that returns rows, or source.table")
     return query
 
 
 def _database(config: dict[str, Any]) -> str:
-    return _text(
+    return text_of(
         {"database": config.get("database") or config.get("db_path") or MEMORY}, "database", "source or target"
     )
 
 
-def _text(config: dict[str, Any], name: str, side: str) -> str:
+def text_of(config: dict[str, Any], name: str, side: str) -> str:
+    """Return a field that must be a text.
+
+    Errors: Invalid names it.
+    """
     value = config.get(name)
     if not isinstance(value, str) or not value:
         raise Invalid(f"{side}.{name}: expected text, found {value!r}")
@@ -355,9 +390,11 @@ def _at_path(value: Any, path: str) -> Any:
     return value
 
 
-def _words(*parts: str) -> str:
+def words(*parts: str) -> str:
+    """Return SQL made of parts that are quoted already."""
     return " ".join(parts)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return an identifier as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'

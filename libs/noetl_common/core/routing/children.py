@@ -8,16 +8,37 @@ from typing import Any
 import msgspec
 
 from noetl_common.core import policy, results, templates
-from noetl_common.core.commands import Item
 from noetl_common.core.duration import seconds_in
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import Place
 from noetl_common.core.outcome import Outcome
-from noetl_common.core.playbook import Step, Task
+from noetl_common.core.playbook import Step, Task, version_number
 from noetl_common.core.policy import Verdict
-from noetl_common.core.routing import enter, leave
-from noetl_common.core.routing.draft import CatalogEntry, Child, Draft, NeedPlaybook, Timer, encode, fits_inline
-from noetl_common.core.scope import Scope, system_names
+from noetl_common.core.routing.bodies import (
+    Start,
+    body_scope,
+    epoch_of,
+    handed_on,
+    place_of,
+    segment_context,
+    segment_id,
+    start_of,
+)
+from noetl_common.core.routing.draft import (
+    CatalogEntry,
+    Child,
+    Draft,
+    Ended,
+    Following,
+    NeedPlaybook,
+    Timer,
+    Wanted,
+    encode,
+    fits_inline,
+    template_error,
+)
+from noetl_common.core.routing.writes import render_variables, write_rendered
+from noetl_common.core.scope import system_names
 from noetl_common.core.shard import hashed_id
 from noetl_common.core.state import Activity
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, ref_in, reference_of
@@ -38,44 +59,33 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float  # 0: as long as it takes
 
 
-def start_child(
-    draft: Draft,
-    step: Step,
-    number: int,
-    *,
-    index: int = -1,
-    item: Item | None = None,
-    prior: Ref | None = None,
-    attempt: int = 1,
-) -> None:
+def start_child(draft: Draft, step: Step, start: Start) -> None:
     """Start the child of a `playbook` task; a task that cannot start is judged by its rules like any failure."""
-    task = step.segments[number].tasks[0]
-    entry = draft.state.active[step.name]
-    command_id = enter.segment_id(draft, step, number, index=index)
-    context: dict[str, Any] = {"attempt": attempt, "segment": number, "more": number + 1 < len(step.segments)}
-    if prior is not None:
-        context["prior"] = reference_of(prior)
+    task = step.segments[start.segment].tasks[0]
+    index = start.index
+    command_id = segment_id(draft, step, start)
+    context = {"attempt": start.attempt, **segment_context(step, start)}
     error: dict[str, Any] | None = None
-    path, found = "", None
+    path, version, found = "", None, None
     payload: dict[str, Any] = {}
     timeout_s = 0.0
     try:
-        path, payload, timeout_s = _render_call(draft, step, task, index=index, item=item, prior=prior)
-        found, error = _find(draft, step, path)
+        path, version, payload, timeout_s = _render_call(draft, step, task, start)
+        found, error = _find(draft, step, (path, version))
     except TemplateFailed as exc:
-        error = enter.template_error(exc)
+        error = template_error(exc)
     child_id = next(draft.world.fresh_ids) if found is not None else 0
     draft.emit(
         "child.started",
         step=step.name,
         status="STARTED" if found is not None else "FAILED",
         command_id=command_id,
-        loop_epoch=entry.loop.epoch if entry.loop else 0,
+        loop_epoch=epoch_of(draft, step),
         iter_index=index,
         dedup_key=f"issued:{command_id}",
         context={**context, "child_id": child_id, "path": path},
     )
-    place = _place(draft, step, index)
+    place = place_of(draft, step, index)
     if found is None:
         end_task(draft, step, place=place, outcome=Outcome(status="error", error=error), ref=None, index=index)
         return
@@ -87,34 +97,52 @@ def start_child(
         end_task(draft, step, place=place, outcome=Outcome(data=data), ref=None, index=index)
 
 
-def _render_call(
-    draft: Draft, step: Step, task: Task, *, index: int, item: Item | None, prior: Ref | None
-) -> tuple[str, dict[str, Any], float]:
-    scope = body_scope(draft, step, index=index, item=item, prior=prior)
-    where = f"step {step.name!r}, {task.label}"
+def _render_call(draft: Draft, step: Step, task: Task, start: Start) -> tuple[str, int | None, dict[str, Any], float]:
+    scope = body_scope(draft, step, index=start.index, item=start.item, prior=start.prior)
+    previous = next(reversed(handed_on(draft, start.prior).labelled.values()), None)
+    scope = scope.extended(locals={"_task": task.label, "_attempt": start.attempt, "_prev": previous})
+    where = f"step {step.name!r}, tool" + (f"[{task.label}]" if step.is_pipeline else "")
     written = task.config.get("path")
     path = templates.render(written, scope, where=f"{where}.path")
     if not isinstance(path, str) or not path:
         message = f"expected the path of a playbook, found {path!r}"
         raise TemplateFailed(message, expression=str(written or ""), where=f"{where}.path")
+    version = _version_in(templates.render(task.config.get("version"), scope, where=f"{where}.version"), where)
     given = task.input or task.config.get("payload") or {}
     payload = templates.render(given, scope, where=f"{where}.input")
     if not isinstance(payload, dict):
-        raise TemplateFailed(f"expected an object, found {type(payload).__name__}", where=f"{where}.input")
+        raise TemplateFailed(f"expected a mapping, found {type(payload).__name__}", where=f"{where}.input")
     timeout = templates.render(task.config.get("timeout"), scope, where=f"{where}.timeout")
-    return path, payload, seconds_in(timeout, 0.0)
+    return path, version, payload, seconds_in(timeout, 0.0)
 
 
-def _find(draft: Draft, step: Step, path: str) -> tuple[CatalogEntry | None, dict[str, Any] | None]:
-    if path not in draft.world.playbooks:
-        raise NeedPlaybook(path)
-    found = draft.world.playbooks[path]
-    message = ""
-    if found is None:
-        message = f"step {step.name!r}: playbook {path!r} is not in the catalog"
+def _version_in(written: Any, where: str) -> int | None:
+    """Return the version that a rendered `version` asks for, None for the newest. Errors: TemplateFailed."""
+    if written is None or (isinstance(written, str) and written.strip() in ("", "latest")):
+        return None
+    version = version_number(written)
+    if version is None:
+        message = f"expected the version of a playbook (a whole number from 1 on, or latest), found {written!r:.80}"
+        raise TemplateFailed(message, expression=str(written), where=f"{where}.version")
+    return version
+
+
+def _find(draft: Draft, step: Step, wanted: Wanted) -> tuple[CatalogEntry | None, dict[str, Any] | None]:
+    if wanted not in draft.world.playbooks:
+        raise NeedPlaybook(wanted)
+    found = draft.world.playbooks[wanted]
+    path, version = wanted
+    if not isinstance(found, CatalogEntry):
+        if version is None or not found:
+            place = f"step {step.name!r}, tool.path"
+            message = f"{place}: expected a registered playbook, found that {path!r} is not in the catalog"
+        else:
+            there = ", ".join(map(str, found))
+            message = f"step {step.name!r}, tool.version: expected a registered version of {path!r}, "
+            message += f"found no version {version}; the newest are {there}"
     elif draft.state.depth + 1 > DEPTH_MAX:
-        found, message = None, f"step {step.name!r}: expected at most {DEPTH_MAX} levels of sub-playbooks"
-    if found is not None:
+        message = f"step {step.name!r}: expected at most {DEPTH_MAX} levels of sub-playbooks, found more"
+    else:
         return found, None
     return None, {"code": "CHILD_NOT_STARTED", "kind": "not_found", "message": message, "retryable": False}
 
@@ -152,7 +180,7 @@ def _open_child(
         "depth": state.depth + 1,
         "workload": msgspec.to_builtins(value),
     }
-    if return_step := task.config.get("return_step"):
+    if return_step := task.config.get("return_step") or task.config.get("result_step"):
         context["return_step"] = return_step
     if call.waits:
         loop = place.entry.loop
@@ -239,19 +267,20 @@ def end_task(draft: Draft, step: Step, *, place: Place, outcome: Outcome, ref: R
     body = place.body
     assert body is not None
     task = step.segments[body.segment].tasks[0]
-    where = f"step {step.name!r}, {task.label}"
-    handed = _handed(draft, body.prior)
+    where = f"step {step.name!r}, tool" + (f"[{task.label}]" if step.is_pipeline else "")
+    handed = handed_on(draft, body.prior)
     try:
-        scope = body_scope(draft, step, index=index, item=item_of(draft, place, index), prior=body.prior)
+        start = start_of(draft, place, index, segment=body.segment, prior=body.prior)
+        scope = body_scope(draft, step, index=index, item=start.item, prior=body.prior)
         verdict = policy.judge(task, outcome, scope, attempt=body.attempt, where=where)
         _write(draft, step, verdict.sets, handed)
         if task.set and verdict.do in ("continue", "jump", "break"):
             view = results.output_raw_view(outcome)
             scope = scope.extended(locals={"output": view, "result": view}, iteration=handed.iteration)
-            _write(draft, step, leave.render_variables(task.set, scope, where=f"{where}.set"), handed, local=True)
+            _write(draft, step, render_variables(task.set, scope, where=f"{where}.set"), handed, local=True)
         following = _segment_after(step, body, verdict)
     except TemplateFailed as exc:
-        outcome = Outcome(status="error", error=enter.template_error(exc))
+        outcome = Outcome(status="error", error=template_error(exc))
         verdict, following = Verdict(do="fail", to="", delay_s=0.0, sets={}), 0
     if verdict.do == "retry":
         _retry(draft, step, body, verdict=verdict, index=index, handed=handed)
@@ -264,13 +293,9 @@ def end_task(draft: Draft, step: Step, *, place: Place, outcome: Outcome, ref: R
         }
         end_body(draft, step, index=index, ref=None, error=outcome.error or fallback)
     else:
+        handed.labelled.pop(task.label, None)  # to the end: the order of the results is that of the runs
         handed.labelled[task.label] = results.plain(outcome.data)
         _carry_on(draft, step, place, following=following, handed=handed, ref=ref, index=index)
-
-
-def _handed(draft: Draft, prior: Ref | None) -> results.Carried:
-    """Return what the segments before hand on, for changing."""
-    return results.carried_in(draft.load(prior, None)) if prior is not None else results.Carried({}, {}, {})
 
 
 def _write(draft: Draft, step: Step, sets: dict[str, Any], handed: results.Carried, *, local: bool = False) -> None:
@@ -284,11 +309,11 @@ def _write(draft: Draft, step: Step, sets: dict[str, Any], handed: results.Carri
             handed.names[bare] = value
         else:
             variables[name] = value
-    leave.write_rendered(draft, variables, step=step.name)
+    write_rendered(draft, variables, step=step.name)
 
 
 def _retry(draft: Draft, step: Step, body: Activity, *, verdict: Verdict, index: int, handed: results.Carried) -> None:
-    changed = handed != _handed(draft, body.prior)
+    changed = handed != handed_on(draft, body.prior)
     prior = draft.payload(handed.payload(), label=step.name, shape="pipeline") if changed else None
     timer_id = hashed_id(draft.cause.event_id, step.name, index, body.attempt)
     draft.emit(
@@ -323,7 +348,7 @@ def _carry_on(
     if last:
         end_body(draft, step, index=index, ref=made, error=None)
     else:
-        enter.begin_segment(draft, step, following, index=index, item=item_of(draft, place, index), prior=made)
+        draft.notes.append(Following(step=step.name, index=index, segment=following, prior=made))
 
 
 def _segment_after(step: Step, body: Activity, verdict: Verdict) -> int:
@@ -344,11 +369,11 @@ def segment_to(step: Step, body: Activity, label: str | None) -> tuple[int, dict
     try:
         return _segment_after(step, body, verdict), None
     except TemplateFailed as exc:
-        return 0, enter.template_error(exc)
+        return 0, template_error(exc)
 
 
 def end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: dict[str, Any] | None) -> None:
-    """End the body of a step or of a loop's item, with its result or its error, and go on from there."""
+    """End the body of a step or of a loop's item, with its result or its error; leave a note to go on from there."""
     draft.emit(
         "task.ended",
         step=step.name,
@@ -358,44 +383,6 @@ def end_body(draft: Draft, step: Step, *, index: int, ref: Ref | None, error: di
         error=error,
     )
     if index >= 0:
-        enter.continue_loop(draft, step)
-    elif error is None:
-        leave.leave_completed(draft, step, ref)
+        draft.loops[step.name] = None
     else:
-        leave.leave_failed(draft, step, error=error)
-
-
-def _place(draft: Draft, step: Step, index: int) -> Place:
-    entry = draft.state.active[step.name]
-    return Place(step.name, entry, entry.loop.children[index] if entry.loop else entry.activity)
-
-
-def item_of(draft: Draft, place: Place, index: int) -> Item | None:
-    """Return the loop item of a body, None outside a loop."""
-    loop = place.entry.loop
-    if loop is None:
-        return None
-    items = None if loop.items is None else enter.load_value(draft, loop.items)
-    return enter.item_at(loop.items, items, index)
-
-
-def body_scope(draft: Draft, step: Step, *, index: int, item: Item | None, prior: Ref | None) -> Scope:
-    """Return what the templates of a `playbook` task see: the item, and the tasks before it by label."""
-    iteration: dict[str, Any] = {}
-    if step.loop is not None and item is not None:
-        value = item.v
-        if item.ref is not None:
-            value = draft.load(item.ref, None)[item.index]
-        loop = draft.state.active[step.name].loop
-        size = loop.size if loop else 0
-        iteration = {
-            step.loop.iterator: value,
-            "_index": index,
-            "loop_index": index,
-            "_total": size,
-            "_first": index == 0,
-            "_last": index == size - 1,
-        }
-    handed = _handed(draft, prior)
-    labels = {label: results.output_raw_view(Outcome(data=data)) for label, data in handed.labelled.items()}
-    return draft.scope(locals={**labels, **handed.names}, iteration={**iteration, **handed.iteration})
+        draft.notes.append(Ended(step=step.name, ref=ref, error=error))

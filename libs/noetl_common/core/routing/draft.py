@@ -1,6 +1,7 @@
 """A decision being made: consequences are numbered and folded in as they are drawn."""
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,8 +15,9 @@ from noetl_common.core.playbook import Playbook, Step
 from noetl_common.core.scope import Load, Scope, system_names
 from noetl_common.core.shard import ORD_MAX, hashed_id
 from noetl_common.core.state import ExecutionState
-from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Ref, Tier, Value
+from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, TierRule, Value
 from noetl_common.core.values import fits_inline as fits_inline
+from noetl_common.errors import TemplateFailed
 
 ERROR_TEXT_MAX = 1_000  # characters
 CONSEQUENCES_MAX = 8_000  # of one input: past them a decision stops and asks to be woken; ids have room for 32,767
@@ -30,21 +32,24 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     playbook: Playbook
 
 
+Wanted = tuple[str, int | None]  # a path, and the version asked for; None: the newest
+
+
 class NeedPlaybook(Exception):
     """A child's playbook is not loaded; the shell reads it from the catalog and decides again."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
 
 
 class World(msgspec.Struct, kw_only=True):
     """What a decision may look at beside the state: loaded payloads, loaded playbooks, fresh ids."""
 
     load: Load
-    playbooks: Mapping[str, CatalogEntry | None]  # None: looked up, not registered
+    playbooks: Mapping[Wanted, CatalogEntry | tuple[int, ...]]  # no such version: those that there are, newest first
     fresh_ids: Iterator[int]  # execution ids nobody has used
-    tier: Tier = "disk"  # where a payload over 8 KiB goes
+    tiers: TierRule = TierRule()
     env: Mapping[str, str] = {}  # what workload templates may read of the environment
 
 
@@ -77,6 +82,29 @@ class Timer(msgspec.Struct, kw_only=True):
     kind: str
 
 
+class Following(msgspec.Struct, frozen=True, kw_only=True):
+    """A body goes on with another segment."""
+
+    step: str
+    index: int
+    segment: int
+    prior: Ref | None
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a step without a loop is over, with its result or its error."""
+
+    step: str
+    ref: Ref | None
+    error: dict[str, Any] | None
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A step whose own `when` does not hold is passed by: what remains to be drawn is where its arcs lead."""
+
+    step: str
+
+
 class Decision(msgspec.Struct, kw_only=True):
     """All consequences of one input. Applied whole or not at all."""
 
@@ -92,14 +120,20 @@ class Decision(msgspec.Struct, kw_only=True):
 
 
 class Draft:
-    """One decision while it is drawn. `state` is its own copy, always exact after the last consequence."""
+    """One decision while it is drawn. `state` is its own copy, always exact after the last consequence.
+
+    `notes` and `loops` say what is still to be drawn: bodies that went on or ended without a worker, steps passed by,
+    and loops in which an item ended (a set in order). Whoever draws these consequences leaves a note instead of doing
+    it himself.
+    """
 
     def __init__(self, playbook: Playbook, state: ExecutionState, *, cause: Event, world: World) -> None:
         self.playbook = playbook
         self.cause = cause
         self.world = world
         self.decision = Decision(state=state)
-        self.expanding = False  # a loop's window is being issued
+        self.notes: deque[Following | Ended | Passed] = deque()
+        self.loops: dict[str, None] = {}
         self._made: dict[int, Any] = {}
 
     @property
@@ -167,7 +201,7 @@ class Draft:
         ref = Ref(
             execution_id=place.get("execution_id", self.state.execution_id),
             ref_id=hashed_id(self.cause.event_id, len(self.decision.payloads), label),
-            tier="db" if len(body) <= PAYLOAD_INLINE_BYTES_MAX else self.world.tier,
+            tier=self.world.tiers.of(len(body)),
             bytes=len(body),
             sha256=hashlib.sha256(body).hexdigest(),
             shape=place.get("shape", "plain"),
@@ -211,9 +245,19 @@ class Draft:
             locals=locals or {},
         )
 
+    @property
+    def is_stopping(self) -> bool:
+        """True when the run begins nothing more: something failed, or it is cancelled."""
+        return self.state.failure is not None or self.state.cancelling is not None
+
     def step(self, name: str) -> Step:
         """Return a step of the playbook."""
         return self.playbook.steps[name]
+
+
+def template_error(exc: TemplateFailed) -> dict[str, Any]:
+    """Return the error of an expression that could not be evaluated."""
+    return {"code": exc.code, "kind": "template", "message": str(exc), "retryable": False, **exc.details()}
 
 
 def bounded_error(error: dict[str, Any]) -> dict[str, Any]:

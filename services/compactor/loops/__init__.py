@@ -1,0 +1,1 @@
+"""The loops of the compactor, one file each."""
