@@ -93,9 +93,15 @@ class Api:
         """Return the payload that a reference names."""
         return self._get("/api/result/resolve", {"ref": ref})
 
-    def trace(self, execution_id: str, step: str) -> Answer:
-        """Return the chain of results behind a step."""
-        return dict(self._get(f"/api/executions/{quote(execution_id, safe='')}/trace/{quote(step, safe='')}", {}))
+    def trace(self, execution_id: str, step: str, *, depth: int | None = None) -> Answer:
+        """Return the chain of results behind a step, all pages of it; `depth`: how many steps back."""
+        path = f"/api/executions/{quote(execution_id, safe='')}/trace/{quote(step, safe='')}"
+        given = {} if depth is None else {"depth": depth}
+        answer = dict(self._get(path, given))
+        while answer.get("next_cursor"):
+            page = self._get(path, {**given, "cursor": answer["next_cursor"]})
+            answer |= {"chain": answer["chain"] + page["chain"], "next_cursor": page["next_cursor"]}
+        return answer
 
     def cancel(self, execution_id: str, reason: str) -> Answer:
         """Cancel a run and its children."""
@@ -123,7 +129,8 @@ class Api:
         try:
             answer = self._client.request(method, path, **parts)
         except httpx.TransportError as exc:
-            raise Unavailable(f"{self.url} does not answer: {exc or type(exc).__name__}") from exc
+            found = exc if str(exc) else type(exc).__name__
+            raise Unavailable(f"{self.url}: expected an API that answers, found none: {found}") from exc
         if answer.is_success:
             return answer.json() if answer.content else {}
         raise error_of(answer)

@@ -15,10 +15,12 @@ import psycopg
 from psycopg.rows import dict_row
 
 from noetl_cli.api import Api
+from noetl_common.cluster import OPTIONAL_ROLES
 from noetl_common.db import Conn, migration_names
-from noetl_common.errors import NoetlError
+from noetl_common.errors import ConfigError, DependencyMissing, NoetlError
 from noetl_common.partitions import count_ahead
 from noetl_common.sql import load_queries
+from noetl_common.store.config import Stores, open_store
 
 SQL = load_queries("noetl_cli")
 POSTGRES_VERSION_MIN = 150000
@@ -36,7 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str
     nats_url: str
     api_url: str
-    store_dir: str
+    stores: Stores
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def examine(place: Place) -> list[Check]:
     return [
         *asyncio.run(check_postgres(place.database_url)),
         check_nats(place.nats_url),
-        check_store(Path(place.store_dir)),
+        asyncio.run(check_store(place.stores)),
         check_api(place.api_url),
     ]
 
@@ -138,6 +140,8 @@ async def check_roles(conn: Conn) -> list[Check]:
         for role in NEEDED_ROLES
     ]
     for row in await _rows(conn, "shard_ownership"):
+        if row["role"] in OPTIONAL_ROLES and not alive.get(row["role"]):
+            continue
         complete = row["owned"] == row["shards"]
         detail = f"{row['owned']} of {row['shards']} owned"
         found.append(Check(f"shards {row['role']}", "ok" if complete else "warning", detail))
@@ -161,7 +165,25 @@ def check_nats(url: str) -> Check:
     return Check("nats", "ok" if facts.get("jetstream") else "warning", f"version {facts.get('version')} {jetstream}")
 
 
-def check_store(folder: Path) -> Check:
+async def check_store(config: Stores) -> Check:
+    """Make ready what results go to: a folder, a volume, or the bucket of an object store."""
+    try:
+        store = open_store(config, name="doctor")
+        try:
+            away = await store.start()
+        finally:
+            await store.close()
+    except (ConfigError, DependencyMissing) as exc:
+        return Check("store", "missing", str(exc))
+    if store.rule.default in away:
+        return Check("store", "missing", f"the {store.rule.default} tier does not answer")
+    folders = {"disk": config.store_dir, "pvc": config.pvc_mount_path}
+    if store.rule.default in folders:
+        return check_folder(Path(folders[store.rule.default]))
+    return Check("store", "ok", f"the bucket of the {store.rule.default} tier is there")
+
+
+def check_folder(folder: Path) -> Check:
     """Write a file where results go, and look how much room is left."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,11 +18,11 @@ def read_document(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
-        raise Invalid(f"{file}: no such file") from exc
+        raise Invalid(f"{file}: expected a file, found no such file") from exc
     except OSError as exc:
-        raise Invalid(f"{file}: expected a readable file, found: {exc.strerror}") from exc
+        raise Invalid(f"{file}: expected a readable file, found {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
-        raise Invalid(f"{file}: expected UTF-8 text, found: {exc.reason} at byte {exc.start}") from exc
+        raise Invalid(f"{file}: expected UTF-8 text, found {exc.reason} at byte {exc.start}") from exc
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def read_mapping(file: Path) -> dict[str, Any]:
         found = yaml.safe_load(read_document(file))
     except yaml.MarkedYAMLError as exc:
         place = f":{exc.problem_mark.line + 1}:{exc.problem_mark.column + 1}" if exc.problem_mark else ""
-        raise Invalid(f"{file}{place}: expected YAML or JSON, but {exc.problem}") from exc
+        raise Invalid(f"{file}{place}: expected YAML or JSON, found other text: {exc.problem}") from exc
     except yaml.YAMLError as exc:
-        raise Invalid(f"{file}: expected YAML or JSON, found: {exc}") from exc
+        raise Invalid(f"{file}: expected YAML or JSON, found other text: {exc}") from exc
     if not isinstance(found, dict):
         raise Invalid(f"{file}: expected a mapping, found {type(found).__name__}")
     return found

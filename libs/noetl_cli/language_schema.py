@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from noetl_common.core import parse, parse_step, parse_tool
+from noetl_common.core import parse, parse_loop, parse_step, parse_tool
+from noetl_common.core.parse_streams import PARTIAL
 
 PATH = "docs/playbook.schema.json"
 _TEXT: dict[str, Any] = {"type": "string"}
@@ -32,8 +33,19 @@ _MEANINGS = {
     "next": "The ways on from here. Without one the branch ends.",
     "iterator": "The name of the item inside the loop: iter.<name>.",
     "in": "What to loop over: a list, an object, a number, or a template of one.",
-    "mode": "How: one after the other, or at once.",
-    "max_in_flight": "How many items run at once.",
+    "mode": "How: one after the other, at once, at once with retries of each item, or over what a cursor claims.",
+    "max_in_flight": "How many items run at once; of a cursor, how many frames.",
+    "max_failures": "How many items may fail and the step still succeeds.",
+    "cursor": "SQL that takes the next rows and returns them, run until it returns none.",
+    "claim": "A statement such as UPDATE ... RETURNING that takes at most __frame_max_rows rows.",
+    "frame": "How much one claim takes, and how it is worked on.",
+    "fanout": "What happens to an item that fails.",
+    "max_shard_retries": "How often an item that failed runs again.",
+    "loop_mode": "The mode of the loop, when the loop does not say it.",
+    "max_rows": "How many rows a claim takes: __frame_max_rows in its templates.",
+    "row_concurrency": "How many rows of a frame run at once.",
+    "process": "What a body gets: one row, or the whole frame as a list.",
+    "on": "call.partial: carry each chunk of the step's output here while the step still runs.",
     "auth": "The alias of a registered credential.",
     "kind": "Which tool.",
     "do": "What to do now.",
@@ -117,27 +129,64 @@ def _step() -> dict[str, Any]:
         parse_step.STEP_KEYS,
         step=_NAME,
         name=_NAME,
+        when=_WHEN,
         tool={"anyOf": [tool, {"type": "array", "minItems": 1, "maxItems": parse_tool.TASKS_MAX, "items": item}]},
         loop={"$ref": "#/$defs/loop"},
         next={"$ref": "#/$defs/next"},
         set=_SET,
         input=_INPUT,
         args=_INPUT,
-        spec=_closed(parse_step.STEP_SPEC_KEYS, policy=policy, pool=_TEXT, timeout=_SECONDS),
+        spec=_closed(
+            parse_step.STEP_SPEC_KEYS,
+            policy=policy,
+            pool=_TEXT,
+            timeout=_SECONDS,
+            loop_mode={"enum": list(parse_loop.MODES)},
+            fanout=_fanout(),
+        ),
     )
     return {**step, "anyOf": [{"required": ["step"]}, {"required": ["name"]}]}
 
 
 def _loop() -> dict[str, Any]:
-    modes = {"enum": ["sequential", "parallel", "fanout", "cursor"]}
-    limit = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"\{\{|^\d+$"}]}
+    modes = {"enum": list(parse_loop.MODES)}
+    spec = _closed(
+        parse_loop.LOOP_SPEC_KEYS,
+        mode=modes,
+        max_in_flight=_limit(1),
+        max_failures=_limit(0),
+        frame=_frame(),
+        fanout=_fanout(),
+    )
     return _closed(
-        parse_step.LOOP_KEYS,
+        parse_loop.LOOP_KEYS,
         required=("iterator",),
         iterator={"type": "string", "pattern": r"^[^\W\d]\w*$"},
         mode=modes,
-        max_in_flight=limit,
-        spec=_closed(parse_step.LOOP_SPEC_KEYS, mode=modes, max_in_flight=limit),
+        max_in_flight=_limit(1),
+        cursor=_cursor(),
+        spec=spec,
+    )
+
+
+def _limit(least: int) -> dict[str, Any]:
+    return {"anyOf": [{"type": "integer", "minimum": least}, {"type": "string", "pattern": r"\{\{|^\d+$"}]}
+
+
+def _fanout() -> dict[str, Any]:
+    return _closed(parse_loop.FANOUT_KEYS, max_shard_retries=_limit(0))
+
+
+def _frame() -> dict[str, Any]:
+    keys = parse_loop.FRAME_KEYS | parse_loop.FRAME_KEYS_UNUSED
+    process = {"enum": list(parse_loop.PROCESS)}
+    return _closed(keys, max_rows=_limit(1), row_concurrency=_limit(1), process=process)
+
+
+def _cursor() -> dict[str, Any]:
+    kinds = {"enum": sorted(parse_loop.CURSOR_KINDS)}
+    return _closed(
+        parse_loop.CURSOR_KEYS, required=("claim",), kind=kinds, claim=_NAME, timeout=_SECONDS, timeout_seconds=_SECONDS
     )
 
 
@@ -153,7 +202,7 @@ def _next() -> dict[str, Any]:
 
 
 def _arc() -> dict[str, Any]:
-    whole = _closed(parse_step.ARC_KEYS, required=("step",), step=_NAME, when=_WHEN, set=_SET)
+    whole = _closed(parse_step.ARC_KEYS, required=("step",), step=_NAME, when=_WHEN, on={"const": PARTIAL}, set=_SET)
     return {"anyOf": [_NAME, whole]}
 
 

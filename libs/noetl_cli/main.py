@@ -8,6 +8,7 @@ import typer
 from noetl_cli.output import say, say_problem
 from noetl_cli.verbs import (
     cancel,
+    compact,
     credential,
     doctor,
     down,
@@ -21,6 +22,7 @@ from noetl_cli.verbs import (
     trace,
     up,
     validate,
+    verify,
     version,
 )
 from noetl_common.errors import (
@@ -58,6 +60,8 @@ app.command("lint")(lint.lint)
 app.command("graph")(graph.graph)
 app.add_typer(credential.app, name="credential")
 app.command("doctor")(doctor.doctor)
+app.command("compact")(compact.compact)
+app.command("verify")(verify.verify)
 app.command("version")(version.version)
 
 

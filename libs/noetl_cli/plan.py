@@ -10,7 +10,8 @@ from noetl_cli.output import print_pairs, print_table, say
 from noetl_common.core.lint import lint
 from noetl_common.core.lint_flow import is_always, live_arcs
 from noetl_common.core.parse import parse
-from noetl_common.core.playbook import Loop, Playbook, Step, Task
+from noetl_common.core.parse_streams import PARTIAL
+from noetl_common.core.playbook import Arc, Loop, Playbook, Step, Task
 from noetl_common.core.scope import Scope
 from noetl_common.core.templates import is_template, names, render
 from noetl_common.core.values import Value
@@ -98,6 +99,7 @@ def _step(step: Step, scope: Scope, *, is_reached: bool) -> dict[str, Any]:
     return {
         "step": step.name,
         "reached": is_reached,
+        **({"when": step.when} if step.when is not None else {}),
         "tools": [_tool(task, scope) for task in step.tasks],
         "tools_text": tools_of(step),
         "loop": loop,
@@ -108,11 +110,17 @@ def _step(step: Step, scope: Scope, *, is_reached: bool) -> dict[str, Any]:
             {
                 "step": arc.step,
                 "when": arc.when,
-                "text": arc.step if is_always(arc.when) else f"{arc.step} if {condition(arc.when)}",
+                **({"on": PARTIAL} if arc.on_partial else {}),
+                "text": _arc_text(arc),
             }
             for arc in step.arcs
         ],
     }
+
+
+def _arc_text(arc: Arc) -> str:
+    text = arc.step if is_always(arc.when) else f"{arc.step} if {condition(arc.when)}"
+    return f"{text} for each chunk" if arc.on_partial else text
 
 
 def _tool(task: Task, scope: Scope) -> dict[str, Any]:
@@ -126,17 +134,29 @@ def _tool(task: Task, scope: Scope) -> dict[str, Any]:
 
 
 def _loop(loop: Loop, scope: Scope) -> dict[str, Any]:
-    return {
+    found = {
         "in": loop.source,
         "items": _count(_resolved(loop.source, scope)),
         "iterator": loop.iterator,
         "mode": loop.mode,
         "max_in_flight": _resolved(loop.max_in_flight, scope),
     }
+    if loop.max_failures is not None:
+        found["max_failures"] = _resolved(loop.max_failures, scope)
+    if loop.max_shard_retries is not None:
+        found["max_shard_retries"] = _resolved(loop.max_shard_retries, scope)
+    if loop.claim is not None:
+        found["claim"] = loop.claim.config.get("claim")
+        frame = {"max_rows": loop.frame.max_rows, "row_concurrency": loop.frame.row_concurrency}
+        found["frame"] = {
+            **{key: _resolved(value, scope) for key, value in frame.items()},
+            "process": loop.frame.process,
+        }
+    return found
 
 
 def _loop_text(loop: dict[str, Any]) -> str:
-    source = condition(str(loop["in"]))
+    source = "what is claimed" if loop["mode"] == "cursor" else condition(str(loop["in"]))
     each = f"{loop['items']} items" if loop["items"] is not None else f"each {loop['iterator']} in {source}"
     limit = f" {condition(str(loop['max_in_flight']))}" if loop["max_in_flight"] is not None else ""
     return f"{each}, {loop['mode']}{limit}"
@@ -148,11 +168,15 @@ def _count(items: Any) -> int | None:
 
 
 def _credentials(playbook: Playbook, scope: Scope) -> list[str]:
-    tasks = [task for step in playbook.steps.values() for task in step.tasks]
+    tasks = [task for step in playbook.steps.values() for task in (*step.tasks, *_claims(step))]
     found = [_alias(task, scope) for task in tasks]
     for entry in playbook.keychain:
         found += [str(_resolved(entry[key], scope)) for key in _CREDENTIAL_FIELDS if isinstance(entry.get(key), str)]
     return sorted({alias for alias in found if alias})
+
+
+def _claims(step: Step) -> tuple[Task, ...]:
+    return (step.loop.claim,) if step.loop is not None and step.loop.claim is not None else ()
 
 
 def _alias(task: Task, scope: Scope) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from noetl_cli import language_schema, limits_page
 from noetl_common.config import known_names, render_env_example
 
-ROLES = ("ingest", "meta", "compute", "worker")
+ROLES = ("ingest", "meta", "compute", "compactor", "worker")
 
 COMPOSE = """
 # For `docker compose` alone: the passwords of the servers it starts, and the token of the people who call the API

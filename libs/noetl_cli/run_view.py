@@ -15,7 +15,10 @@ NUMBERS = ("items", "duration")
 
 
 class StepView(msgspec.Struct, kw_only=True):
-    """One step. Units: `began_s` and `ended_s` are Unix time, 0 for not yet. `items` 0 with `is_loop`: an empty one."""
+    """One step. Units: `began_s` and `ended_s` are Unix time, 0 for not yet. `items` 0 with `is_loop`: an empty one.
+
+    `more`: there may be further items than those known by now. `rate`: items ended a second, None before the first.
+    """
 
     name: str
     status: str
@@ -24,6 +27,9 @@ class StepView(msgspec.Struct, kw_only=True):
     items: int = 0
     done: int = 0
     failed: int = 0
+    in_flight: int = 0
+    more: bool = False
+    rate: float | None = None
     began_s: float = 0.0
     ended_s: float = 0.0
 
@@ -39,11 +45,11 @@ class StepView(msgspec.Struct, kw_only=True):
 
     @property
     def count(self) -> str:
-        """Return done/total of a loop, with what failed; nothing for a step that is none."""
+        """Return done/total of a loop, with + when the total grows, and what failed; nothing for other steps."""
         if not self.is_loop:
             return ""
         failed = f" ({self.failed} failed)" if self.failed else ""
-        return f"{self.done + self.failed}/{self.items}{failed}"
+        return f"{self.done + self.failed}/{self.items}{'+' if self.more else ''}{failed}"
 
     @property
     def elapsed(self) -> str:
@@ -112,6 +118,9 @@ def _step_view(name: str, step: Mapping[str, Any]) -> StepView:
         items=int(counts.get("total") or 0),
         done=int(counts.get("done") or 0),
         failed=int(counts.get("failed") or 0),
+        in_flight=int(counts.get("in_flight") or 0),
+        more=bool(counts.get("more")),
+        rate=counts.get("rate"),
         began_s=_time_in(step.get("started_at")),
         ended_s=_time_in(step.get("ended_at")),
     )

@@ -39,11 +39,13 @@ def ensure_database(url: str, name: str, *, owner: str | None = None) -> None:
 def ensure_playbook_database(url: str, home: Path) -> dict[str, Any]:
     """Make the database `playbook` with a login of its own; return it as the data of a postgres credential.
 
-    The login owns that database and nothing else, so that a playbook's SQL cannot reach the event log.
+    The login owns that database and nothing else, so that a playbook's SQL cannot reach the event log. The server's
+    log says nothing of statements there: a secret may stand in one.
     """
     password = kept_secret(home / "playbook_password")
     _ensure_login(url, PLAYBOOK_NAME, password=password)
     ensure_database(url, PLAYBOOK_NAME, owner=PLAYBOOK_NAME)
+    _keep_out_of_log(url, PLAYBOOK_NAME)
     place = urlsplit(url)
     return {
         "db_host": place.hostname,
@@ -52,6 +54,18 @@ def ensure_playbook_database(url: str, home: Path) -> dict[str, Any]:
         "db_password": password,
         "db_name": PLAYBOOK_NAME,
     }
+
+
+def _keep_out_of_log(url: str, name: str) -> None:
+    """Keep failed statements in the database `name`, and what they say of values, out of the server's log."""
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(url, dbname="postgres", autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as conn:
+        for setting in ("log_min_messages", "log_min_error_statement"):
+            conn.execute(
+                sql.SQL("ALTER DATABASE {} SET {} = fatal").format(sql.Identifier(name), sql.Identifier(setting))
+            )
 
 
 def kept_secret(path: Path) -> str:

@@ -15,7 +15,7 @@ from noetl_cli.embedded.server import log_tail, spawn, wait_or_kill
 from noetl_common.errors import ConfigError
 
 # Started in this order, stopped in the reverse: what others depend on goes last.
-START_ORDER = ("all", "meta", "compute", "ingest", "worker")
+START_ORDER = ("all", "meta", "compute", "compactor", "ingest", "worker")
 STOP_TIMEOUT_S = 15.0
 RESTART_PAUSE_MIN_S = 0.2
 RESTART_PAUSE_MAX_S = 5.0

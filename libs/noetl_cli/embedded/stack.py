@@ -27,7 +27,7 @@ WORKERS_DEFAULT = 2
 REPLICAS_MAX = 64
 START_RESTARTS_MAX = 2
 EXIT_CONFIG = 3  # what a role ends with when a setting is wrong: trying again changes nothing
-ROLES = ("meta", "ingest", "compute", "worker")
+ROLES = ("meta", "ingest", "compute", "compactor", "worker")
 
 
 STARTERS: dict[str, Callable[..., Server]] = {"postgres": start_postgres, "nats": start_nats}
@@ -187,15 +187,18 @@ def throwaway_stack(folder: Path, plan: Plan) -> Iterator[Stack]:
 
 
 def roles_of(plan: Plan, port: int) -> list[Role]:
-    """Return the processes of a plan; the first ingest listens on `port`, each worker calls one ingest."""
+    """Return the processes of a plan; the first ingest listens on `port`, each worker calls one ingest.
+
+    A compactor runs only where the plan names one.
+    """
     if plan.replicas is None:
         return [Role(role="all", index=1, port=port)]
     roles: list[Role] = []
     ingest_ports = [port] + [free_port() for _ in range(plan.replicas.get("ingest", 1) - 1)]
     for kind in START_ORDER[1:]:
-        for index in range(plan.replicas.get(kind, 1)):
+        for index in range(plan.replicas.get(kind, 0 if kind == "compactor" else 1)):
             own_port = ingest_ports[index] if kind == "ingest" else free_port()
-            environ = {}
+            environ = {"NOETL_COMPACTOR_ENABLED": "true"} if kind == "compactor" else {}
             if kind == "worker":
                 # Round robin: with several ingests each worker has another one to talk to first.
                 turned = ingest_ports[index % len(ingest_ports) :] + ingest_ports[: index % len(ingest_ports)]
@@ -214,6 +217,8 @@ def replicas_from(*, processes: bool, workers: int | None, given: list[str]) -> 
             raise Invalid("a number of workers is for --processes")
         return None
     replicas = {"meta": 1, "ingest": 1, "compute": 1, "worker": workers or WORKERS_DEFAULT}
+    if os.environ.get("NOETL_COMPACTOR_ENABLED", "").lower() in ("true", "1"):
+        replicas["compactor"] = 1
     for text in given:
         role, _, number = text.partition("=")
         if role not in ROLES or not number.isdigit() or not 1 <= int(number) <= REPLICAS_MAX:

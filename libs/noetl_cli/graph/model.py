@@ -3,7 +3,8 @@
 import msgspec
 
 from noetl_common.core.lint_flow import is_always
-from noetl_common.core.playbook import Loop, Playbook, Step
+from noetl_common.core.parse_streams import PARTIAL
+from noetl_common.core.playbook import Arc, Loop, Playbook, Step
 
 CONDITION_CHARACTERS = 36
 TOOLS_SHOWN = 4
@@ -40,13 +41,21 @@ def graph_of(playbook: Playbook) -> Graph:
     """Return the graph of a playbook."""
     nodes = [_node(step, playbook) for step in playbook.steps.values()]
     edges = [
-        Edge(source=step.name, target=arc.step, label="" if is_always(arc.when) else condition(arc.when))
+        Edge(source=step.name, target=arc.step, label=label_of(arc))
         for step in playbook.steps.values()
         for arc in step.arcs
     ]
     missing = dict.fromkeys(edge.target for edge in edges if edge.target not in playbook.steps)
     nodes += [Node(name=name, is_last=True, is_missing=True) for name in missing]
     return Graph(title=playbook.path, nodes=tuple(nodes), edges=tuple(edges))
+
+
+def label_of(arc: Arc) -> str:
+    """Return when an arc is taken, empty for always; one that carries chunks says so."""
+    label = "" if is_always(arc.when) else condition(arc.when)
+    if arc.on_partial and PARTIAL not in label:
+        return f"each chunk, {label}" if label else "each chunk"
+    return label
 
 
 def tools_of(step: Step) -> str:
@@ -59,7 +68,7 @@ def tools_of(step: Step) -> str:
 def loop_of(loop: Loop) -> str:
     """Return a loop in a few words: "each item, parallel 4"."""
     limit = ""
-    if loop.mode == "parallel" and loop.max_in_flight is not None:
+    if loop.mode != "sequential" and loop.max_in_flight is not None:
         limit = f" {condition(str(loop.max_in_flight))}"
     return f"each {loop.iterator}, {loop.mode}{limit}"
 

@@ -26,6 +26,8 @@ def doctor(
     """
     # Imported here: the checks bring psycopg along.
     from noetl_cli.checks import Place, examine
+    from noetl_common.config import load
+    from noetl_common.store.config import Stores
 
     state = StateDir.chosen()
     running = state.running()
@@ -33,7 +35,8 @@ def doctor(
         database_url=database_url or os.environ.get("DATABASE_URL") or (running.database_url if running else ""),
         nats_url=nats_url or os.environ.get("NATS_URL") or (running.nats_url if running else ""),
         api_url=os.environ.get("NOETL_SERVER_URL") or (running.api_url if running else ""),
-        store_dir=os.environ.get("NOETL_STORE_DIR") or str(state.path / "results"),
+        # Of all settings only those of the tiers are looked at.
+        stores=load(Stores, {"NOETL_STORE_DIR": str(state.path / "results"), **_given(), "DATABASE_URL": "-"}),
     )
     found = examine(place)
     if output is Format.JSON:
@@ -42,3 +45,7 @@ def doctor(
         print_table(("check", "status", "detail"), [msgspec.to_builtins(check) for check in found])
     if any(check.status == "missing" for check in found):
         raise typer.Exit(EXIT_DEPENDENCY)
+
+
+def _given() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("NOETL_") and value}

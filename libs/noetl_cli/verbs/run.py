@@ -47,7 +47,7 @@ def run(
     file = Path(target)
     text = read_document(file) if file.is_file() else None
     if text is None and (file.suffix in (".yaml", ".yml") or file.is_dir()):
-        raise Invalid(f"{target}: {'expected a file, found a folder' if file.is_dir() else 'no such file'}")
+        raise Invalid(f"{target}: expected a file, found {'a folder' if file.is_dir() else 'no such file'}")
     if dry_run:
         _plan(target, text, given, output=output)
         return
@@ -74,7 +74,7 @@ def run(
 
 def _plan(target: str, text: str | None, given: dict[str, Any], *, output: Format) -> None:
     if text is None:
-        raise Invalid(f"{target}: --dry-run needs a playbook file")
+        raise Invalid(f"{target}: expected a playbook file for --dry-run, found no such file")
     from noetl_cli.plan import plain_plan, plan_of, show_plan
 
     check_document(text, source=Path(target))
@@ -114,12 +114,19 @@ def result_text(result: Any) -> str:
 
 def step_of(step: StepView) -> dict[str, Any]:
     """Return a step as the JSON document has it."""
-    items = {"total": step.items, "done": step.done, "failed": step.failed} if step.is_loop else None
+    items = {
+        "total": step.items,
+        "done": step.done,
+        "failed": step.failed,
+        "in_flight": step.in_flight,
+        "more": step.more,
+        "rate": step.rate,
+    }
     return {
         "step": step.name,
         "status": step.status,
         "attempts": step.attempts,
-        "items": items,
+        "items": items if step.is_loop else None,
         "duration_s": round(step.duration_s, 3),
     }
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from noetl_cli import human
+from noetl_cli.lineage_view import tree_lines
 from noetl_cli.options import ExecutionId, Output, Server
 from noetl_cli.output import Format, print_json, print_table
 
@@ -16,16 +17,23 @@ def trace(
     execution_id: ExecutionId,
     step: Annotated[str, typer.Argument(help="The step's name.")],
     *,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="How many steps back; 0: the step's own results alone.")
+    ] = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Show below each result what it was made from.")] = False,
     server: Server = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the chain of results behind a step."""
+    """Show the results behind a step: of this run, its children and whatever else it read."""
     from noetl_cli.target import connected
 
     with connected(server) as api:
-        answer = api.trace(execution_id, step)
+        answer = api.trace(execution_id, step, depth=depth)
     if output is Format.JSON:
         print_json(answer)
+    elif tree and answer["chain"]:
+        for line in tree_lines(answer["chain"]):
+            typer.echo(line)
     else:
         rows = [row_of(result) for result in answer["chain"]]
         print_table(
