@@ -1,15 +1,24 @@
 """Records for tests: each needs only what the test is about, the rest is plausible."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
+from noetl_common.core.values import TierRule
 from noetl_common.db import Conn
 from noetl_common.ids import mint_execution_id, mint_id
+from noetl_common.store.disk import DiskTier
+from noetl_common.store.results import ResultStore
 
 SHARD_COUNT = 16
+
+
+def disk_store(folder: Path) -> ResultStore:
+    """Return a result store in a folder, without copies."""
+    return ResultStore([DiskTier(folder)], TierRule())
 
 
 def an_event(execution_id: int, event_type: str = "command.completed", **fields: Any) -> Event:

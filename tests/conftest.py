@@ -7,6 +7,7 @@ import pytest
 
 from noetl_cli.embedded.server import Server
 from noetl_common.db import Pool, open_pool
+from tests.object_stores import GcsServer, S3Server, gcs_server, s3_server
 from tests.servers import Postgres, clone, create_empty, drop, end_with_parent, nats_server, shared_postgres
 
 
@@ -58,6 +59,27 @@ def nats_url() -> Iterator[str]:
 def own_nats() -> Iterator[Server]:
     """A NATS server for one test, which may stop it."""
     with nats_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server, one a worker; use buckets of your own."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def own_s3() -> Iterator[S3Server]:
+    """An S3 server for one test, which may kill it."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    """An emulator of Google Cloud Storage, one a worker; use buckets of your own."""
+    with gcs_server() as server:
         yield server
 
 

@@ -1,10 +1,13 @@
 """The pure core driven in memory: every decision, no IO. A tool is a function of the command that returns its data.
 
+The tool of a claim (`is_claim`) returns the rows it takes. One that streams returns `Chunks`: each chunk is an input of
+its own, and anything may happen between two of them.
+
 Not a twin of Postgres: order, atomicity and fencing are tested on the real one.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -16,16 +19,33 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import fold
 from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Playbook
-from noetl_common.core.routing.draft import CatalogEntry, World
+from noetl_common.core.routing.draft import CatalogEntry, Wanted, World
 from noetl_common.core.scope import NeedPayload
 from noetl_common.core.shard import event_id, hashed_id
 from noetl_common.core.state import ExecutionState
-from noetl_common.core.values import Ref, Value, reference_of
+from noetl_common.core.values import Ref, Value, loop_stats, reference_of
 from noetl_common.core.workload import effective_workload
 
 
 class Failed(Exception):
     """Raised by a test's tool: the command fails with this message."""
+
+
+class Chunks:
+    """What a test's tool streams, and what it ends with: its data, or a failure."""
+
+    def __init__(self, *values: Any, then: Any = None) -> None:
+        self.values = list(values)
+        self.then = then
+
+
+class Streaming(msgspec.Struct):
+    """A command that runs, and what it has still to say."""
+
+    command: Command
+    context: CommandContext
+    chunks: Chunks
+    sent: int = 0
 
 
 Tool = Callable[[Command, CommandContext, "Engine"], Any]
@@ -35,7 +55,7 @@ class Engine:
     """One shard, any number of executions, in memory."""
 
     def __init__(self, *texts: str, tool: Tool | None = None, seed: int = 0) -> None:
-        self.playbooks: dict[str, CatalogEntry | None] = {}
+        self.playbooks: dict[str, CatalogEntry] = {}
         self.by_catalog: dict[int, Playbook] = {}
         for catalog_id, text in enumerate(texts, 1):
             playbook, _warnings = parse(text)
@@ -53,11 +73,12 @@ class Engine:
         self.payloads: dict[int, Any] = {}
         self.items: dict[tuple[int, int], Any] = {}
         self.timers: list[Event] = []
+        self.streaming: list[Streaming] = []
+        self.known: set[tuple[int, str]] = set()  # what the guard of the log knows of inputs
 
     def start(self, path: str, **payload: Any) -> int:
         """Start an execution; nothing runs until `run`."""
         entry = self.playbooks[path]
-        assert entry is not None
         execution_id = next(self.ids)
         workload = effective_workload(entry.playbook.workload, payload, execution_id=execution_id)
         context = {"path": path, "version": 1, "workload": msgspec.to_builtins(Value(workload))}
@@ -84,8 +105,12 @@ class Engine:
         for _ in range(steps_max):
             if self.inputs:
                 self.route_next()
-            elif self.commands:
-                self.run_command(self.commands.pop(self.random.randrange(len(self.commands))))
+            elif self.commands or self.streaming:
+                place = self.random.randrange(len(self.commands) + len(self.streaming))
+                if place < len(self.commands):
+                    self.run_command(self.commands.pop(place))
+                else:
+                    self.stream(self.streaming[place - len(self.commands)])
             elif self.timers:
                 self._input(self.timers.pop(0))
             else:
@@ -123,26 +148,68 @@ class Engine:
                 self.timers.append(fired)
 
     def run_command(self, command: Command, *, times: int = 1) -> None:
-        """Run a command with the test's tool and report it, `times` times over."""
+        """Run a command with the test's tool and report it, `times` times over; one that streams only begins."""
         context = self.contexts[command.context_id]
-        event = Event(
+        data: Any = None
+        try:
+            data = self.tool(command, context, self)
+        except Failed as exc:
+            data = exc
+        if isinstance(data, Chunks):
+            self.streaming.append(Streaming(command, context, data))
+        else:
+            self.report(command, data, times=times)
+
+    def stream(self, running: Streaming, *, times: int = 1) -> None:
+        """Report the next chunk of a command that streams, or its end behind the last one."""
+        chunks = running.chunks
+        if running.sent < len(chunks.values):
+            for _ in range(times):
+                self._input(self.chunk(running.command, running.sent, chunks.values[running.sent]))
+            running.sent += 1
+        else:
+            self.streaming = [one for one in self.streaming if one is not running]
+            self.report(running.command, chunks.then, times=times)
+
+    def chunk(self, command: Command, number: int, value: Any) -> Event:
+        """Return the input that carries a chunk, its payload stored."""
+        label = self.contexts[command.context_id].tasks[-1].label
+        ref_id = hashed_id(command.command_id, label, number)
+        self.payloads[ref_id] = value
+        ref = Ref(execution_id=command.execution_id, ref_id=ref_id, label=f"{label}.chunk.{number}")
+        envelope = Envelope(status="PARTIAL", reference=reference_of(ref), context={"task": label, "chunk": number})
+        return self._report(command, "call.partial", envelope, key=f"partial:{command.command_id}:{label}:{number}")
+
+    def report(self, command: Command, data: Any, *, times: int = 1) -> None:
+        """Report a command's end, `times` times over: with its data, or failed with a `Failed`."""
+        context = self.contexts[command.context_id]
+        if isinstance(data, Failed):
+            envelope = Envelope(status="FAILED", error={"code": "TOOL", "message": str(data)})
+        else:
+            rows = len(data or ()) if is_claim(context) else 0
+            reference = None if data is None or (is_claim(context) and not rows) else self.keep(command, context, data)
+            envelope = Envelope(
+                status="COMPLETED",
+                reference=None if reference is None else reference_of(reference),
+                context={"row_count": rows} if is_claim(context) else None,
+            )
+        event_type = f"command.{envelope.status.lower()}"
+        event = self._report(command, event_type, envelope, key=f"done:{command.command_id}")
+        for _ in range(times):
+            self._input(msgspec.structs.replace(event))
+
+    def _report(self, command: Command, event_type: str, envelope: Envelope | None, *, key: str) -> Event:
+        return Event(
             execution_id=command.execution_id,
-            event_type="command.completed",
+            event_type=event_type,
+            status=envelope.status if envelope else "",
+            result=envelope,
             step=command.step,
             command_id=command.command_id,
             loop_epoch=command.loop_epoch,
             iter_index=command.iter_index,
-            dedup_key=f"done:{command.command_id}",
+            dedup_key=key,
         )
-        try:
-            data = self.tool(command, context, self)
-            reference = None if data is None else reference_of(self.keep(command, context, data))
-            event.status, event.result = "COMPLETED", Envelope(status="COMPLETED", reference=reference)
-        except Failed as exc:
-            event.event_type, event.status = "command.failed", "FAILED"
-            event.result = Envelope(status="FAILED", error={"code": "TOOL", "message": str(exc)})
-        for _ in range(times):
-            self._input(msgspec.structs.replace(event))
 
     def keep(self, command: Command, context: CommandContext, data: Any) -> Ref:
         """Store a command's result as a worker would."""
@@ -153,17 +220,24 @@ class Engine:
             before = self.payloads[prior.ref_id] if prior else {}
             data = {**before, **{task.label: data for task in context.tasks}}
         self.payloads[ref_id] = data
-        if command.loop_epoch and not context.more:
+        if command.loop_epoch and command.iter_index >= 0 and not context.more:
             self.items[command.loop_epoch, command.iter_index] = data
         shape = "pipeline" if pipeline else "plain"
         return Ref(execution_id=command.execution_id, ref_id=ref_id, shape=shape, label=command.step)
+
+    def item(self, command: Command) -> Any:
+        """Return the item that a command works on, as its body sees it."""
+        item = command.item
+        if item is None or item.ref is None:
+            return None if item is None else item.v
+        value = self.load(item.ref, None)
+        return value if item.whole else value[item.index]
 
     def load(self, ref: Ref, key: str | None) -> Any:
         """Return a payload; the core asks for what it reads, and everything is at hand here."""
         if ref.shape == "loop":
             results = [self.items.get((ref.epoch, index)) for index in range(ref.size)]
-            stats = {"total": ref.size, "success": ref.size - ref.failed, "failed": ref.failed}
-            value: Any = {"results": results, "stats": stats, "count": ref.size}
+            value: Any = {"results": results, "stats": loop_stats(ref), "count": ref.size}
         elif ref.ref_id in self.payloads:
             value = self.payloads[ref.ref_id]
         else:
@@ -200,33 +274,39 @@ class Engine:
 
     def _cancel(self, execution_id: int) -> None:
         stopped = [command for command in self.commands if command.execution_id == execution_id]
+        stopped += [one.command for one in self.streaming if one.command.execution_id == execution_id]
         self.commands = [command for command in self.commands if command.execution_id != execution_id]
+        self.streaming = [one for one in self.streaming if one.command.execution_id != execution_id]
         for command in stopped:
-            self._input(
-                Event(
-                    execution_id=execution_id,
-                    event_type="command.cancelled",
-                    step=command.step,
-                    command_id=command.command_id,
-                    loop_epoch=command.loop_epoch,
-                    iter_index=command.iter_index,
-                    dedup_key=f"done:{command.command_id}",
-                )
-            )
+            self._input(self._report(command, "command.cancelled", None, key=f"done:{command.command_id}"))
 
     def _input(self, event: Event) -> None:
-        keys = {(e.execution_id, e.dedup_key) for e in (*self.log, *self.inputs) if e.dedup_key}
-        if event.dedup_key and (event.execution_id, event.dedup_key) in keys:
-            return
+        if event.dedup_key:
+            key = (event.execution_id, event.dedup_key)
+            if key in self.known:
+                return
+            self.known.add(key)
         event.event_id = event_id(0, next(self.seq))
         self.inputs.append(event)
 
 
-class _Catalog(dict[str, CatalogEntry | None]):
+def is_claim(context: CommandContext) -> bool:
+    """Return whether a command is the claim of a cursor loop."""
+    return context.tasks[0].kind == "cursor"
+
+
+class _Catalog(dict[Wanted, CatalogEntry | tuple[int, ...]]):
     """Every path is known to be registered or not: the core never has to ask."""
 
-    def __contains__(self, path: object) -> bool:
+    def __init__(self, entries: Mapping[str, CatalogEntry]) -> None:
+        self._entries = entries
+
+    def __contains__(self, wanted: object) -> bool:
         return True
 
-    def __getitem__(self, path: str) -> CatalogEntry | None:
-        return self.get(path)
+    def __getitem__(self, wanted: Wanted) -> CatalogEntry | tuple[int, ...]:
+        path, version = wanted
+        entry = self._entries.get(path)
+        if entry is None or version in (None, entry.version):
+            return entry or ()
+        return (entry.version,)

@@ -14,7 +14,6 @@ from noetl_common.core.values import Ref, Value
 from noetl_common.db import Pool
 from noetl_common.ids import mint_execution_id
 from noetl_common.secrets import Vault, generate_key, load_key
-from noetl_common.store.results import open_store
 from noetl_common.wire import Report, ResultRow, encode
 from services.ingest.append import Appender, Start
 from services.ingest.auth import Guard
@@ -23,6 +22,7 @@ from services.ingest.claims import Claims
 from services.ingest.endpoints import Api
 from services.ingest.starts import Starter
 from services.ingest.store import ExecutionRow
+from tests.builders import disk_store
 from tests.servers import SHARD_COUNT
 
 PLAYBOOK = """
@@ -65,7 +65,7 @@ def appender_on(pool: Pool, recorder: Recorder) -> Appender:
 def api_on(pool: Pool, folder: Path) -> Api:
     """Return the parts that routes work with, on a database and a folder of one's own, without a guard."""
     appender = appender_on(pool, Recorder())
-    store = open_store("disk", folder)
+    store = disk_store(folder)
     return Api(
         pool=pool,
         appender=appender,

@@ -10,7 +10,6 @@ from noetl_common.core.events import Envelope
 from noetl_common.core.parse import parse
 from noetl_common.db import Pool
 from noetl_common.leases import Leases
-from noetl_common.store.results import open_store
 from noetl_common.wire import Claim, Report
 from services.ingest import store_claims
 from services.ingest.append import Appender
@@ -20,6 +19,7 @@ from services.ingest.payloads import PayloadCache
 from services.ingest.router import Router
 from services.ingest.starts import Asked, Starter
 from services.ingest.store_catalog import CatalogRow, register
+from tests.builders import disk_store
 from tests.ingesting import report_of
 from tests.servers import SHARD_COUNT
 
@@ -43,7 +43,7 @@ class Bench:
 
     def __init__(self, pool: Pool, folder: Path, *, epoch: int = 0) -> None:
         self.pool = pool
-        self.store = open_store("disk", folder)
+        self.store = disk_store(folder)
         self.leases = GivenLeases(pool, dict.fromkeys(range(SHARD_COUNT), epoch))
         self.payloads = PayloadCache()
         self.handover = Handover(self.payloads)

@@ -6,27 +6,39 @@ import httpx
 import pytest
 
 from noetl_cli.embedded.stack import Plan, throwaway_stack
+from noetl_cli.state_dir import Running
 from tests.conformance.stub_api import StubApi, stub_api
 
 ALIASES = ("pg_local", "pg_k8s", "pg_noetl_k8s", "pg_auth", "pg_test", "test_postgres")
 
 
 @pytest.fixture(scope="session")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of a running stack that knows the Postgres credentials ALIASES and `nats_credential`."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A running stack."""
     with throwaway_stack(tmp_path_factory.mktemp("conformance"), Plan(owner="test")) as stack:
-        running = stack.running
-        assert running is not None
-        url = httpx.URL(running.database_url.replace("postgresql://", "http://"))
-        user, _, password = url.userinfo.decode().partition(":")
-        data = {"db_host": url.host, "db_port": url.port, "db_user": user, "db_password": password}
-        with httpx.Client(base_url=running.api_url, timeout=30) as client:
-            for alias in ALIASES:
-                body = {"name": alias, "type": "postgres", "data": {**data, "db_name": url.path.strip("/")}}
-                assert client.post("/api/credentials", json=body).status_code == 200
-            body = {"name": "nats_credential", "type": "nats", "data": {"nats_url": running.nats_url}}
+        assert stack.running is not None
+        yield stack.running
+
+
+@pytest.fixture(scope="session")
+def database_url(running: Running) -> str:
+    """The database that the credentials point at."""
+    return running.database_url
+
+
+@pytest.fixture(scope="session")
+def api(running: Running) -> Iterator[httpx.Client]:
+    """A client of a running stack that knows the Postgres credentials ALIASES and `nats_credential`."""
+    url = httpx.URL(running.database_url.replace("postgresql://", "http://"))
+    user, _, password = url.userinfo.decode().partition(":")
+    data = {"db_host": url.host, "db_port": url.port, "db_user": user, "db_password": password}
+    with httpx.Client(base_url=running.api_url, timeout=30) as client:
+        for alias in ALIASES:
+            body = {"name": alias, "type": "postgres", "data": {**data, "db_name": url.path.strip("/")}}
             assert client.post("/api/credentials", json=body).status_code == 200
-            yield client
+        body = {"name": "nats_credential", "type": "nats", "data": {"nats_url": running.nats_url}}
+        assert client.post("/api/credentials", json=body).status_code == 200
+        yield client
 
 
 @pytest.fixture(scope="session")

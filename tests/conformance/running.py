@@ -3,7 +3,7 @@
 import itertools
 import textwrap
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import yaml
@@ -71,6 +71,14 @@ class Run:
         return value
 
 
+def rows(api: httpx.Client, sql: str, **params: Any) -> list[dict[str, Any]]:
+    """Return what a query with `%(name)s` finds in the database of the credentials, through a playbook of its own."""
+    tool = {"kind": "postgres", "auth": "pg_local", "command": sql, **({"params": params} if params else {})}
+    run = execute(api, register(api, document(yaml.safe_dump([{"step": "start", "tool": tool}]))), {})
+    assert run.status["status"] == "COMPLETED", run.status
+    return list(run.result("start")["rows"])
+
+
 def register(api: httpx.Client, text: str) -> str:
     """Register a document; return its path."""
     answer = api.post("/api/catalog/register", json={"content": text})
@@ -111,3 +119,36 @@ def failed(api: httpx.Client, workflow: str, *, payload: dict[str, Any] | None =
     run = play(api, workflow, payload=payload, **root)
     assert run.status["status"] == "FAILED", run.status
     return run
+
+
+class Case(NamedTuple):
+    """A playbook and what it must come to: `expected` is a part of the result of each step named."""
+
+    name: str
+    workflow: str
+    expected: dict[str, Any]
+    root: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
+    status: str = "COMPLETED"
+    says: str = ""
+
+
+def check(api: httpx.Client, case: Case, **payload: Any) -> Run:
+    """Run a case with `payload` besides its own; return the run when it came to what was expected."""
+    run = play(api, case.workflow, payload={**payload, **case.payload}, **case.root)
+    assert run.status["status"] == case.status, run.status["error"]
+    assert case.says in str(run.status["error"])
+    for step, expected in case.expected.items():
+        found = run.result(step)
+        if isinstance(found, dict) and all(isinstance(value, dict) for value in found.values()):
+            # A pipeline's labels, and under them the fields that its step shows.
+            found = {**found, **{key: value for task in found.values() for key, value in task.items()}}
+        assert part_of(found, expected) == expected, (step, found)
+    return run
+
+
+def part_of(found: Any, expected: Any) -> Any:
+    """Return of `found` only the keys that `expected` names, all the way down."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return {key: part_of(found.get(key), value) for key, value in expected.items()}
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conformance.running import Run, execute, register
+from tests.conformance.running import Run, execute, register, rows
 from tests.conformance.stub_api import StubApi
 
 FOLDER = os.environ.get("NOETL_CONFORMANCE_DIR", "")
@@ -116,8 +116,26 @@ def _overlap(run: Run) -> None:
     assert run.result("validate_results")["max_active"] >= 2
 
 
+def _retried(run: Run) -> None:
+    asked = [step for step in run.entered() if step.endswith("_retry")]
+    assert asked == ["boolean_retry", "integer_retry", "full_config_retry"]
+    for step in asked:
+        page = run.result(step)["body"]
+        assert len(page["data"]) == 10 and page["paging"]["total"] == 35
+
+
+def _retried_status(run: Run) -> None:
+    assert run.result("start")["status_code"] == 200
+
+
 def _posts(run: Run) -> None:
     assert len(run.result("show_sample")["rows"]) == 3
+
+
+def _pages(run: Run) -> None:
+    verified = run.result("verify_pages")["rows"][0]
+    assert verified["status"] == "passed" and verified["complete_pairs"] == 40
+    assert verified["records_fetched"] > 40 and run.entered() == ["start", "fetch_pages", "verify_pages", "end"]
 
 
 def _canonical(run: Run) -> None:
@@ -141,8 +159,38 @@ def _duckdb(run: Run) -> None:
     assert [row["name"] for row in run.result("start")["rows"]] == ["Alice", "Charlie"]
 
 
-def _nothing(run: Run) -> None:
-    return None
+def _implicit_end(run: Run) -> None:
+    assert run.result("step1")["status"] == "step1_complete"
+
+
+def _counted_catalog(run: Run) -> None:
+    assert any(row["count"] >= 1 for row in run.result("start")["rows"])
+
+
+def _three_rows(run: Run) -> None:
+    sql = "SELECT item_name FROM public.iterator_save_test WHERE execution_id = %(id)s ORDER BY item_name"
+    assert [row["item_name"] for row in rows(run.api, sql, id=run.id)] == ["item1", "item2", "item3"]
+
+
+def _tables(run: Run) -> None:
+    for name in ("simple_test_flat", "simple_test_nested", "test_summary"):
+        assert rows(run.api, "SELECT to_regclass(%(name)s)::text AS found", name=name)[0]["found"] == name
+
+
+def _saved(run: Run) -> None:
+    order = [(e["event_type"], e["node_name"]) for e in run.events()]
+    assert order.index(("child.ended", "create_tables")) < order.index(("step.enter", "truncate_tables"))
+    sql = """
+        SELECT test_id FROM simple_test_flat WHERE test_execution = %(id)s
+        UNION ALL SELECT test_id FROM simple_test_nested WHERE test_execution = %(id)s ORDER BY 1
+    """
+    assert [row["test_id"] for row in rows(run.api, sql, id=run.id)] == ["100", "200"]
+
+
+def _tiers(run: Run) -> None:
+    summary = run.result("final_summary")
+    assert summary["test_result"] == "PASSED", summary
+    assert summary["load_details"]["large_count"] == 5000
 
 
 CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
@@ -158,11 +206,10 @@ CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
     ("load_test/heavy_loop_aggregation/heavy_loop_aggregation", "COMPLETED", _heavy, 1),
     ("playbook_composition/user_profile_scorer", "COMPLETED", _scorer, 1),
     ("playbook_composition/playbook_composition", "COMPLETED", _composition, 1),
-    ("postgres_test", "COMPLETED", _nothing, 1),
+    ("postgres_test", "COMPLETED", _counted_catalog, 1),
     ("broken_sql", "FAILED", _broken, 1),
-    ("iterator_save_test/iterator_save_test", "COMPLETED", _nothing, 1),
-    ("root_scripts/test_implicit_end_routing", "COMPLETED", _nothing, 1),
-    ("root_scripts/test_keychain", "COMPLETED", _nothing, 1),
+    ("iterator_save_test/iterator_save_test", "COMPLETED", _three_rows, 1),
+    ("root_scripts/test_implicit_end_routing", "COMPLETED", _implicit_end, 1),
     ("vars_test/test_vars_simple", "COMPLETED", _vars_simple, 1),
     ("vars_test/test_vars_block", "COMPLETED", _vars_block, 1),
     ("actions_test", "COMPLETED", _helper, 1),
@@ -170,8 +217,9 @@ CASES: list[tuple[str, str, Callable[[Run], None], int]] = [
     ("duckdb_test", "COMPLETED", _duckdb, 1),
     ("test_nats_kv", "COMPLETED", _kv, 1),
     ("test_output_select", "COMPLETED", _selected, 1),
-    ("save_storage_test/create_tables", "COMPLETED", _nothing, 1),
-    ("save_storage_test/save_simple_test", "COMPLETED", _nothing, 1),
+    ("save_storage_test/create_tables", "COMPLETED", _tables, 1),
+    ("save_storage_test/save_simple_test", "COMPLETED", _saved, 1),
+    ("test_storage_tiers", "COMPLETED", _tiers, 1),
 ]
 
 
@@ -181,7 +229,7 @@ def test_a_public_playbook_comes_to_its_end(
 ):
     for _ in range(times):
         finished = run(api, file)
-        assert finished.status["status"] == status, finished.status
+        assert finished.status["status"] == status, finished.status["error"]
         check(finished)
 
 
@@ -196,7 +244,7 @@ def test_a_keychain_that_no_step_reads_asks_nobody_for_anything(api: httpx.Clien
     asked_before = list(stub.requests)
     moved = text.replace("https://test.api.amadeus.com", stub.url)
     finished = execute(api, register(api, moved), {})
-    assert finished.status["status"] == "COMPLETED", finished.status
+    assert finished.status["status"] == "COMPLETED", finished.status["error"]
     assert stub.url in moved and stub.requests == asked_before
     told = [event for event in finished.events() if event["event_type"].startswith(("command.", "step."))]
     assert told and "default-secret" not in str(told) and "sk-default-key" not in str(told)
@@ -204,10 +252,11 @@ def test_a_keychain_that_no_step_reads_asks_nobody_for_anything(api: httpx.Clien
 
 STUB_CASES: list[tuple[str, dict[str, Any], Callable[[Run], None]]] = [
     ("pagination/offset/test_pagination_offset", {"api_url": ""}, _offset),
-    ("pagination/basic/test_pagination_basic", {"api_url": "", "slow_delay_seconds": 0.5}, _overlap),
-    ("retry_test/retry_simple_config", {"api_url": ""}, _nothing),
-    ("retry_test/http_retry_status_code", {"test_url": "/get"}, _nothing),
+    ("pagination/basic/test_pagination_basic", {"api_url": "", "slow_delay_seconds": 1.5}, _overlap),
+    ("retry_test/retry_simple_config", {"api_url": ""}, _retried),
+    ("retry_test/http_retry_status_code", {"test_url": "/get"}, _retried_status),
     ("data_transfer/http_to_postgres_simple/http_to_postgres_simple", {"api_url": "/posts"}, _posts),
+    ("pft_flow_test/test_pft_page_continuation", {"api_url": ""}, _pages),
     ("v10_canonical_example", {"api_url": ""}, _canonical),
 ]
 
@@ -219,5 +268,5 @@ def test_a_public_playbook_that_calls_an_api_completes(
     given = {name: stub.url + value if isinstance(value, str) else value for name, value in payload.items()}
     httpx.post(f"{stub.url}/api/v1/flaky/reset")
     finished = run(api, file, **given)
-    assert finished.status["status"] == "COMPLETED", finished.status
+    assert finished.status["status"] == "COMPLETED", finished.status["error"]
     check(finished)

@@ -178,6 +178,9 @@ VALID: dict[str, tuple[Any, ...]] = {
     ),
     "/api/commands/claim": ({"worker_id": "w", "pool": "default", "max": 1, "wait_s": 0},),
     "/api/commands/heartbeat": ({"worker_id": "w", "leases": [[1, 2, 3]], "active": 1, "capacity": 1},),
+    "/api/commands/{command_id}/details": (
+        {"worker_id": "w", "execution_id": 1, "claim_token": 1, "details": {"a": 1}, "results": [RESULT]},
+    ),
     "/api/commands/{event_id}/claim": ({"worker_id": "w"},),
     "/api/worker/pool/register": (
         {

@@ -38,12 +38,12 @@ async def register(client: httpx.AsyncClient, text: str) -> httpx.Response:
 @pytest.mark.parametrize(
     ("document", "line", "column", "said", "hint"),
     [
-        (HEAD + "  - step: [a\n    tool: x: y\n", 6, 9, "not valid YAML", ""),
+        (HEAD + "  - step: [a\n    tool: x: y\n", 6, 9, "expected valid YAML", ""),
         (HEAD + "  - step: a\n    tool: {kind: pyton}\n", 6, 12, "pyton", "did you mean 'python'?"),
         (HEAD + "  - step: alpha\n    next: {arcs: [{step: alpa}]}\n", 6, 20, "alpa", "did you mean 'alpha'?"),
-        (HEAD + "  - step: a\n  - step: a\n", 6, 5, "stands twice", ""),
+        (HEAD + "  - step: a\n  - step: a\n", 6, 5, "found 'a' again", ""),
         (HEAD + "  - step: a\n    tool: {kind: http, url: 'x{{ b + }}'}\n", 6, 24, "x{{ b + }}", ""),
-        ("- 1\n", 1, 1, "must be a mapping", ""),
+        ("- 1\n", 1, 1, "expected a playbook (a mapping), found a list", ""),
     ],
 )
 async def test_a_wrong_document_is_refused_with_its_place_and_what_was_meant(

@@ -187,3 +187,30 @@ async def test_an_accepted_batch_is_completed_and_an_unknown_one_is_not_found(
     assert (status["state"], status["execution_id"]) == ("completed", str(execution_id))
     for unknown in ("k", "12345", str(1 << 62)):
         assert (await client.get(f"/api/events/batch/{unknown}/status")).status_code == 404
+
+
+async def test_a_cancel_reaches_children_that_a_run_went_on_without(
+    client: httpx.AsyncClient, bench: Bench, pool: Pool
+) -> None:
+    text = PARENT.replace("tests/parent", "tests/careless").replace("tests/runs}", "tests/parent, async: true}")
+    await register_text(pool, text + "  next: {arcs: [{step: later}]}\n- {step: later, tool: {kind: noop}}\n")
+    execution_id = await bench.start("tests/careless")
+    await bench.route()
+    answer = await client.post(f"/api/executions/{execution_id}/cancel", json={"reason": "enough"})
+    await bench.route()
+    runs = await rows_of(pool, "SELECT execution_id FROM noetl.execution ORDER BY execution_id")
+    family = [row["execution_id"] for row in runs]
+    assert len(family) == 3 and answer.json()["cancelled_executions"] == [str(member) for member in family]
+    ended = await rows_of(pool, "SELECT execution_id FROM noetl.event WHERE event_type = 'playbook.cancelled'")
+    assert sorted(row["execution_id"] for row in ended) == family
+
+
+async def test_a_child_that_a_run_went_on_without_outlives_its_end(bench: Bench, pool: Pool) -> None:
+    await register_text(pool, PARENT.replace("tests/parent", "tests/careless").replace("runs}", "runs, async: true}"))
+    execution_id = await bench.start("tests/careless")
+    await bench.route()
+    ended = await rows_of(pool, "SELECT execution_id FROM noetl.event WHERE event_type = 'playbook.completed'")
+    assert [row["execution_id"] for row in ended] == [execution_id]
+    await bench.drive()
+    ended = await rows_of(pool, "SELECT execution_id FROM noetl.event WHERE event_type = 'playbook.completed'")
+    assert len(ended) == 2

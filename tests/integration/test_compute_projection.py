@@ -79,7 +79,10 @@ async def test_a_run_is_projected_whatever_the_batches_and_the_cache(pool: Pool,
     for row in found:
         assert (row["status"], row["current_step"], row["error"]) == ("COMPLETED", "each", None)
         step = row["progress"]["steps"]["each"]
-        assert (step["status"], step["items"]) == ("completed", {"total": 3, "done": 3, "failed": 0})
+        assert (step["status"], step["items"]) == (
+            "completed",
+            {"total": 3, "done": 3, "failed": 0, "in_flight": 0, "more": False},
+        )
         assert row["progress"]["counts"]["commands_completed"] == 3
         assert row["result"]["ref_id"] == 3 and row["end_time"] is not None
     assert await rows(pool, CHECKPOINT, SHARD) == [{"at": last_id(SHARD, 8), "lag_ms": 0}]
@@ -148,17 +151,45 @@ async def test_a_poison_event_parks_its_run_and_the_shard_goes_on(pool: Pool) ->
     assert metrics.value("noetl_projection_errors_total", event_type="loop.started") == before + 1
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "ALTER TABLE noetl.projection_state ADD CONSTRAINT no CHECK (execution_id <> {bad} OR state->>'path' IS NULL)",
+        "ALTER TABLE noetl.execution ADD CONSTRAINT no CHECK (execution_id <> {bad} OR current_step IS NULL)",
+        "UPDATE noetl.execution SET progress = jsonb_build_object('steps', 3) WHERE execution_id = {bad}",
+        "UPDATE noetl.execution SET progress = '[]' WHERE execution_id = {bad}",
+    ],
+    ids=["its state is refused", "its row is refused", "its row has another shape", "its row is no object"],
+)
+async def test_a_run_that_cannot_be_read_or_saved_is_parked_and_holds_up_nobody(pool: Pool, broken: str) -> None:
+    bad, good, elsewhere = await a_loop(pool, 2), await a_loop(pool, 2), await a_loop(pool, 2, shard_id=7)
+    await execute(pool, broken.format(bad=bad))
+    await drain(await projector_of(pool, batch=7))
+    shown = await rows(pool, "SELECT execution_id, status, progress FROM noetl.execution")
+    found = {row["execution_id"]: row for row in shown}
+    assert found[good]["status"] == found[elsewhere]["status"] == "COMPLETED"
+    assert found[bad]["status"] == "COMPLETED" and "projection_error" in found[bad]["progress"]
+    assert "projection_error" not in found[good]["progress"]
+    assert await rows(pool, CHECKPOINT, SHARD) == [{"at": last_id(SHARD, 6), "lag_ms": 0}]
+
+
 async def test_after_an_error_the_batch_is_done_again_from_the_database(pool: Pool) -> None:
     await a_loop(pool, 2)
     projector = await projector_of(pool, batch=4)
     assert await project_shards_once(projector) == 4
-    await execute(pool, "ALTER TABLE noetl.projection_state ADD CONSTRAINT no CHECK (last_event_id < 0) NOT VALID")
-    with pytest.raises(Exception, match="violates check constraint"):
-        await project_shards_once(projector)
-    await execute(pool, "ALTER TABLE noetl.projection_state DROP CONSTRAINT no")
+    async with pool.connection() as conn, conn.transaction():
+        await conn.execute("LOCK TABLE noetl.projection_state")
+        with pytest.raises(Exception, match="lock timeout"):
+            await project_shards_once(projector)
     await drain(projector)
     (row,) = await rows(pool, ROW)
-    assert row["progress"]["steps"]["each"]["items"] == {"total": 2, "done": 2, "failed": 0}
+    assert row["progress"]["steps"]["each"]["items"] == {
+        "total": 2,
+        "done": 2,
+        "failed": 0,
+        "in_flight": 0,
+        "more": False,
+    }
     assert row["progress"]["counts"]["commands_completed"] == 2
 
 

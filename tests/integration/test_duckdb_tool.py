@@ -189,7 +189,7 @@ async def test_calls_on_one_file_wait_for_each_other(tmp_path: Path) -> None:
         (None, {}, "config", "no SQL command provided"),
         ("SELECT ?", {"params": "x"}, "config", "params: expected a list or a mapping, found str"),
         ("SELECT ?", {"params": [1, 2]}, "config", "params: expected 1"),
-        ("BEGIN", {}, "config", "the script leaves its transaction open"),
+        ("BEGIN", {}, "config", "command: expected COMMIT or ROLLBACK at its end, found a transaction left open"),
     ],
 )
 async def test_a_failure_says_what_was_wrong(command: Any, config: dict[str, Any], kind: str, message: str) -> None:

@@ -34,6 +34,18 @@ workflow:
     tool: {kind: http, url: "http://example.org/{{ start.text }}"}
 """
 
+ITEMS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: items, path: tests/two}
+workflow:
+  - step: start
+    loop: {in: [5, 6], iterator: n}
+    tool: {kind: python, code: "result = {'found': n}"}
+    next: then
+  - {step: then, tool: {kind: python, input: {found: "{{ start.results }}"}, code: result = found}}
+"""
+
 # What a public worker says before it begins; nothing of it is stored.
 SIGNS = ("command.started", "step.enter")
 
@@ -52,21 +64,21 @@ async def client(dsn: str, nats_url: str, tmp_path: Path) -> AsyncIterator[httpx
         yield opened
 
 
-async def started(client: httpx.AsyncClient) -> str:
-    assert (await client.post("/api/catalog/register", json={"content": TWO_STEPS})).status_code == 200
+async def started(client: httpx.AsyncClient, document: str = TWO_STEPS) -> str:
+    assert (await client.post("/api/catalog/register", json={"content": document})).status_code == 200
     answer = (await client.post("/api/execute", json={"path": "tests/two"})).json()
     assert answer["status"] == "started" and isinstance(answer["execution_id"], str)
     assert isinstance(answer["commands_generated"], int)
     return str(answer["execution_id"])
 
 
-async def issued(client: httpx.AsyncClient, execution_id: str, step: str) -> str:
-    """Return the id of the event that issued the step's command, once it is there."""
+async def issued(client: httpx.AsyncClient, execution_id: str, step: str, *, number: int = 0) -> str:
+    """Return the id of the event that issued a command of the step, once it is there."""
 
     async def look() -> list[str]:
         url = f"/api/executions/{execution_id}/events?event_type=command_issued"
         events = (await client.get(url)).json()["events"]
-        return [event["event_id"] for event in events if event["step"] == step]
+        return [event["event_id"] for event in events if event["step"] == step][number : number + 1]
 
     [event_id] = await wait_until(look, what=f"a command of {step}")
     return str(event_id)
@@ -165,6 +177,23 @@ async def test_a_public_worker_lives_its_whole_life_and_completes_a_run(
     assert status["status"] == "COMPLETED" and status["completed_steps"] == ["start", "then"]
     assert await resolved(client, status["result"]) == [1, 2]
     await leave(client, "w1")
+
+
+@pytest.mark.parametrize("is_sent_ahead", [False, True])
+async def test_items_of_a_loop_that_a_public_worker_runs_are_its_results(
+    client: httpx.AsyncClient, is_sent_ahead: bool
+) -> None:
+    execution_id = await started(client, ITEMS)
+    for item in (5, 6):
+        command = await claim(client, await issued(client, execution_id, "start", number=item - 5))
+        head = {"execution_id": execution_id, "worker_id": "w1", "step": "start", "meta": about(command)}
+        called = {**head, "name": "call.done", "payload": {"result": {"found": item}}}
+        done = {**head, "name": "command.completed", "payload": {} if is_sent_ahead else {"result": {"found": item}}}
+        for event in [called, done] if is_sent_ahead else [done]:
+            assert (await client.post("/api/events", json=event)).json()["outcome"] == "accepted"
+    command = await claim(client, await issued(client, execution_id, "then"))
+    reference = command["context"]["render_context"]["start"]["reference"]
+    assert (await resolved(client, {"ref": reference}))["results"] == [{"found": 5}, {"found": 6}]
 
 
 async def test_a_heartbeat_event_renews_the_lease_of_who_holds_it_only(client: httpx.AsyncClient, pool: Pool) -> None:

@@ -309,7 +309,7 @@ async def test_no_secret_shows_in_an_error(server: str, free_port: Callable[[], 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "expected `url`"),
+        ({}, "url: expected a text (or `endpoint` with one), found nothing"),
         ({"url": "ftp://x/"}, "expected http"),
         ({"url": "http://"}, "a host"),
         ({"url": "http://x/", "headers": [1]}, "headers: expected a mapping"),

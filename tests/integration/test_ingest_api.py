@@ -13,7 +13,6 @@ from noetl_common.core.events import Envelope
 from noetl_common.core.shard import event_id, shard_of
 from noetl_common.db import Pool
 from noetl_common.secrets import Vault, generate_key, load_key
-from noetl_common.store.results import open_store
 from noetl_common.wire import Claimed, encode
 from services.ingest.asgi import build_asgi
 from services.ingest.auth import Guard
@@ -23,6 +22,7 @@ from services.ingest.endpoints import Api
 from services.ingest.routes import ENDPOINTS
 from services.ingest.starts import Starter
 from services.ingest.store import insert_results
+from tests.builders import disk_store
 from tests.ingesting import PLAYBOOK, Recorder, appender_on, issue, ref_of, report_of, result_row, rows_of
 from tests.servers import SHARD_COUNT
 
@@ -30,7 +30,7 @@ from tests.servers import SHARD_COUNT
 @pytest.fixture
 def api(pool: Pool, tmp_path: Path) -> Api:
     appender = appender_on(pool, Recorder())
-    store = open_store("disk", tmp_path)
+    store = disk_store(tmp_path)
     return Api(
         pool=pool,
         appender=appender,

@@ -170,20 +170,23 @@ async def test_a_field_of_an_entry_reaches_the_tool_and_no_result(bench: Bench, 
     [
         ("{{ keychain.nobody.token }}", "no entry 'nobody'"),
         ("Bearer {{ keychain.nobody }}", "no entry 'nobody'"),
-        ("{{ keychain.app.nothing }}", "keychain.app: no field 'nothing'; it has id, pin, secret"),
+        (
+            "{{ keychain.app.nothing }}",
+            "keychain.app: expected one of the fields id, pin, secret, found no field 'nothing'",
+        ),
         ("{{ keychain.shut.key }}", "keychain.shut: variable 'SHUT_KEY' is not opened"),
         ("{{ keychain.escape.key }}", "keychain.escape: file '../outside': expected a name inside"),
         (
             "{{ keychain.google.id_token }}",
-            "keychain.google: 'google_id_token' is not available",
+            "keychain.google: auth: expected the name of a credential",
         ),
         (
             "{{ keychain.cloud.key }}",
-            "keychain.cloud: 'gcp' is not available",
+            "keychain.cloud: gcp: secret 'projects/p': expected `auth` with a credential",
         ),
         ("{{ keychain.odd.x }}", "keychain.odd: kind: expected one of"),
         ("{{ keychain.ahead.x }}", "no entry 'later'"),
-        ("{{ keychain.denied.access_token }}", "keychain.denied: the token endpoint gave no token"),
+        ("{{ keychain.denied.access_token }}", "keychain.denied: endpoint: expected a token, found: POST"),
     ],
 )
 async def test_an_entry_that_does_not_resolve_fails_and_names_itself(bench: Bench, template: str, says: str) -> None:
@@ -262,8 +265,8 @@ async def test_the_secrets_tool_serves_the_tasks_behind_it_and_no_result(bench: 
         ({"secret": "SHUT_KEY"}, "config", "not opened"),
         ({"secret": "OPEN_NOT_SET"}, "not_found", "is not set"),
         ({"provider": "file", "secret": "gone"}, "not_found", "cannot be read"),
-        ({"provider": "vault", "secret": "x"}, "dependency", "noetl[vault]"),
-        ({"provider": "riddle", "secret": "x"}, "config", "provider: expected env or file"),
+        ({"provider": "vault", "secret": "x"}, "config", "a name that NOETL_SECRETS_VAULT lists"),
+        ({"provider": "riddle", "secret": "x"}, "config", "provider: expected env, file, gcp or vault"),
         ({}, "config", "expected `secret`"),
     ],
 )

@@ -91,7 +91,7 @@ async def test_initialising_twice_changes_nothing(pool: Pool) -> None:
         )
     assert await read_cluster(pool) == before
     assert await rows(pool, "SELECT seq FROM noetl.shard_head WHERE shard_id = 1") == [{"seq": 5}]
-    assert len(await rows(pool, "SELECT 1 FROM noetl.execution_shard")) == 2 * SHARD_COUNT + 1
+    assert len(await rows(pool, "SELECT 1 FROM noetl.execution_shard")) == 3 * SHARD_COUNT + 1
 
 
 async def test_a_database_without_a_cluster_is_not_available_yet(empty_dsn: str) -> None:

@@ -97,11 +97,63 @@ def run(processes: PythonPool) -> Run:
         ),
         ("result = 2 ** 70", 2**70),
         ("result = None", None),
+        ('result = [{"a": null}, true, false]', [{"a": None}, True, False]),
+        ("true = 3\nresult = true", 3),
         ("from dataclasses import dataclass\n@dataclass\nclass P:\n    n: 'int'\nresult = P(3).n", 3),
     ],
 )
 async def test_the_result_is_what_the_conventions_say(run: Run, code: str, expected: Any) -> None:
     outcome = await run(code, input={"x": 2})
+    assert outcome.ok, outcome.error
+    assert outcome.data == expected
+
+
+LIKE_LIBRARIES = """
+class Scalar:  # as numpy.float32
+    def __init__(self, value): self.value = value
+    def tolist(self): return self.value
+class Array(list):
+    pass
+class NdArray:  # as numpy.ndarray
+    def __init__(self, *values): self.values = values
+    def tolist(self): return list(self.values)
+class Frame:  # as pandas.DataFrame
+    def to_dict(self, orient="dict"): return [{"a": Scalar(1), 2: None}] if orient == "records" else {"a": {}}
+class Table:  # as pyarrow.Table
+    def to_pylist(self): return [{"a": 1}]
+class Polars:  # as polars.DataFrame
+    def to_dicts(self): return [{"b": 2}]
+class Mine:
+    def to_dict(self): return {"mine": True}
+class Odd:
+    def tolist(self): return Odd()
+    def __str__(self): return "odd"
+class NaTType:
+    pass
+class Plain:
+    def __str__(self): return "plain"
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("Plain()", "plain"),
+        ("{'n': Scalar(3)}", {"n": 3}),
+        ("[Scalar(float('nan')), Scalar(2.5)]", [None, 2.5]),
+        ("NdArray(1, Scalar(2), NdArray(3))", [1, 2, [3]]),
+        ("{'f': NdArray(float('inf'), Array([1]))}", {"f": [None, [1]]}),
+        ("Frame()", [{"a": 1, "2": None}]),
+        ("{(1, 2): Frame()}", {"(1, 2)": [{"a": 1, "2": None}]}),
+        ("[Table(), Polars(), Mine()]", [[{"a": 1}], [{"b": 2}], {"mine": True}]),
+        ("Odd()", "odd"),
+        ("[NaTType()]", [None]),
+        ("{1.5: {3, 3}, 'b': b'\\xff'}", {"1.5": [3], "b": "/w=="}),
+        ("[b'ab', bytearray(b'ab'), memoryview(b'ab')]", ["YWI=", "YWI=", "YWI="]),
+    ],
+)
+async def test_a_result_that_is_no_json_is_its_plain_form_or_its_text(run: Run, value: str, expected: Any) -> None:
+    outcome = await run(f"{LIKE_LIBRARIES}\nresult = {value}")
     assert outcome.ok, outcome.error
     assert outcome.data == expected
 

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from noetl_common.core.events import Envelope, Event
+from noetl_common.core.scope import NeedPayload
 from noetl_common.core.shard import shard_of
+from noetl_common.core.values import Ref, reference_of
 from noetl_common.db import Pool
-from noetl_common.errors import Fenced
+from noetl_common.errors import Fenced, Unavailable
 from noetl_common.loop import is_expected
-from services.ingest import decisions
+from services.ingest import decisions, router
+from tests.ingesting import ref_of, result_row
 from tests.integration.test_routing import LOOP, cursor_and_done, decide_next, kinds, rows, rows_none
 from tests.routing import Bench, register_text
 from tests.servers import SHARD_COUNT
@@ -144,3 +147,102 @@ async def test_numbers_that_jsonb_writes_out_go_by_reference(pool: Pool, bench: 
     execution_id = await bench.run("tests/loop", items=[[number] * 60, [number]])
     found = await kinds(pool, execution_id)
     assert found[-1] == "playbook.completed" and found.count("command.completed") == 3
+
+
+ASKS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: asks, path: tests/asks}
+workflow:
+- step: start
+  tool: {kind: noop}
+  next: {arcs: [{step: end, when: "{{ start.deep.n == 1 }}"}]}
+- {step: end, tool: {kind: noop}}
+"""
+
+
+async def two_on_a_shard(bench: Bench) -> tuple[int, int]:
+    """Start runs until two stand on one shard; return them."""
+    seen: dict[int, int] = {}
+    while True:
+        execution_id = await bench.start("tests/asks")
+        shard_id = shard_of(execution_id, SHARD_COUNT)
+        if shard_id in seen:
+            return seen[shard_id], execution_id
+        seen[shard_id] = execution_id
+
+
+STARTS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: starts, path: tests/starts}
+workflow:
+- step: start
+  tool: {kind: playbook, path: tests/loop, input: {items: 1}, async: true}
+"""
+
+
+async def test_a_payload_that_cannot_be_read_yet_holds_up_nothing_that_came_before(
+    pool: Pool, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await register_text(pool, ASKS)
+    other = Bench(pool, tmp_path / "other")  # its reports do not come with their payloads at hand
+    first, second = await two_on_a_shard(other)
+    shard_id = shard_of(first, SHARD_COUNT)
+    await bench.route()
+    commands = {command.execution_id: command for command in await bench.claim()}
+    rows_of_runs = {run: result_row(run, {"deep": {"n": 1}}, step="start") for run in (first, second)}
+    for run, row in rows_of_runs.items():
+        envelope = Envelope(status="COMPLETED", reference=reference_of(ref_of(row)))
+        await other.complete([commands[run]], result=envelope, results=[row])
+    read = router.read_payloads
+
+    async def away(*args: Any, needs: Any, **more: Any) -> None:
+        if any(ref.execution_id == second for ref, _key in needs):
+            raise TimeoutError
+        await read(*args, needs=needs, **more)
+
+    monkeypatch.setattr(router, "read_payloads", away)
+    assert await bench.router.route_once(shard_id) == 1
+    assert (await kinds(pool, first)).count("step.enter") == 2
+    with pytest.raises(Unavailable, match="cannot be read yet"):
+        await bench.router.route_once(shard_id)
+    assert len(bench.router._load_failures) == 1
+    monkeypatch.undo()
+    await bench.drive()
+    assert (await kinds(pool, first))[-1] == (await kinds(pool, second))[-1] == "playbook.completed"
+    assert bench.router._load_failures == {}, "what could be read in the end is no failure"
+
+
+@pytest.mark.parametrize("fate", ["doubted", "fenced", "lost"])
+async def test_what_a_decision_made_that_came_to_nothing_is_not_at_hand(
+    pool: Pool, bench: Bench, monkeypatch: pytest.MonkeyPatch, fate: str
+):
+    """Decided again, perhaps by another router, the same name may hold another value: a child has another id."""
+    await register_text(pool, STARTS)
+    execution_id = await bench.start("tests/starts")
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    made: list[Ref] = []
+
+    async def fails(pool: Pool, batch: Any, **more: Any) -> None:
+        made.extend(payload.ref for decision in batch.decisions for payload in decision.payloads)
+        assert [bench.payloads.load(ref, None) for ref in made], "at hand for the inputs behind it in the batch"
+        raise Fenced(shard_id, 0) if fate == "fenced" else Unavailable("cut off")
+
+    monkeypatch.setattr(decisions, "apply", fails)
+    if fate == "fenced":
+        assert await bench.router.route_once(shard_id) == 0
+    else:
+        with pytest.raises(Unavailable):
+            await bench.router.route_once(shard_id)
+    if fate == "lost":
+        bench.leases.forget(shard_id)
+        assert await bench.router.route_once(shard_id) == 0
+    assert made
+    for ref in made:
+        with pytest.raises(NeedPayload):
+            bench.payloads.load(ref, None)
+    monkeypatch.undo()
+    bench.leases.epochs[shard_id] = 0
+    await bench.drive()
+    assert (await kinds(pool, execution_id))[-1] == "playbook.completed"

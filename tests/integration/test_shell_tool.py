@@ -194,7 +194,7 @@ async def test_a_script_comes_from_a_file(processes: PythonPool, tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"script": {"uri": "s3://b/k", "source": {"type": "s3"}}}, "expected inline, file or http, found 's3'"),
+        ({"script": {"uri": "s3://b/k", "source": {"type": "ftp"}}}, "http, s3 or gcs, found 'ftp'"),
         ({"script": {"uri": "/nowhere.py", "source": {"type": "file"}}}, "script /nowhere.py: cannot be read"),
         ({"code": "1", "args": "x"}, "args: expected a list or a mapping, found str"),
     ],

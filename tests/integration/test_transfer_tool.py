@@ -271,9 +271,15 @@ PG: dict[str, Any] = {"type": "postgres", "auth": "shop", "table": "post"}
     ("config", "message"),
     [
         ({"target": PG}, "source: expected a mapping with `type`, found NoneType"),
-        ({"source": {"type": "ftp"}, "target": PG}, "source.type: expected duckdb, http, postgres, found 'ftp'"),
-        ({"source": HTTP, "target": {"type": "http"}}, "target.type: expected duckdb, postgres, found 'http'"),
-        ({"source": HTTP, "target": {"type": "snowflake"}}, "it will come as noetl[snowflake]"),
+        (
+            {"source": {"type": "ftp"}, "target": PG},
+            "duckdb, http, postgres, snowflake, found 'ftp'",
+        ),
+        (
+            {"source": HTTP, "target": {"type": "http"}},
+            "expected duckdb, postgres, snowflake, found 'http'",
+        ),
+        ({"source": HTTP, "target": {"type": "snowflake"}}, "expected `auth` naming a snowflake credential"),
         ({"source": {"type": "duckdb"}, "target": {"type": "duckdb"}}, "expected another target than duckdb"),
         ({"source": HTTP, "target": PG, "mode": "merge"}, "mode: expected append, replace or upsert, found 'merge'"),
         ({"source": HTTP, "target": PG, "chunk_size": 0}, "chunk_size: expected 1 to 100000, found 0"),

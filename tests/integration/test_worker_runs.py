@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from noetl_common.core.commands import Item
-from noetl_common.core.playbook import Rule, Task
+from noetl_common.core.playbook import Output, Rule, Task
 from noetl_common.core.values import Ref, Value, ref_in, reference_of
 from noetl_common.process import serve
-from noetl_common.store.results import open_store
 from services.worker.app import app
 from services.worker.config import Config
+from tests.builders import disk_store
 from tests.ingest_peer import EXECUTION, Peer, ingest_peer, payload_of
 
 Stop = Callable[[], Awaitable[None]]
@@ -136,9 +136,18 @@ async def test_a_result_over_8_kib_is_in_the_store_before_it_is_reported(peer: P
         (report,) = await peer.reported(1)
     (row,) = report.results
     assert row.inline is None and row.bytes > 10_000_000 and row.store_tier == "disk" and row.rows == 10_000
-    body = await open_store("disk", tmp_path / "store").read(row.physical_uri, row.sha256, row.compression)
+    body = await disk_store(tmp_path / "store").read(row.physical_uri, row.sha256, row.compression)
     assert len(msgspec.json.decode(body)) == 10_000
     assert len(msgspec.json.encode(report)) < 4096
+
+
+async def test_fields_that_an_author_selects_are_in_the_row(peer: Peer, tmp_path: Path) -> None:
+    code = "result = {'meta': {'a': [1]}, 'n': 2, 'text': 'x' * 20_000, 'more': [3]}"
+    peer.offer((python(code),), output=Output(select=("meta", "text"), store="disk"))
+    async with running(peer, tmp_path):
+        (report,) = await peer.reported(1)
+    (row,) = report.results
+    assert row.extracted == {"meta": {"a": [1]}, "n": 2}, "the text is too large to be at hand"
 
 
 async def test_a_payload_in_the_shared_folder_is_read_there_and_others_are_asked_for(
@@ -146,7 +155,7 @@ async def test_a_payload_in_the_shared_folder_is_read_there_and_others_are_asked
 ) -> None:
     body = msgspec.json.encode({"rows": ["y" * 20_000]})
     digest = hashlib.sha256(body).hexdigest()
-    stored = await open_store("disk", tmp_path / "store").put(EXECUTION, "load", body)
+    stored = await disk_store(tmp_path / "store").put(EXECUTION, "load", body)
     assert (
         stored.compression == "gzip"
         and gzip.decompress(b"".join(p.read_bytes() for p in (tmp_path / "store").rglob("*.gz"))) == body

@@ -119,7 +119,9 @@ def test_run_starts_everything_runs_a_file_and_leaves_nothing_running(machine: M
     assert answer["status"] == "COMPLETED"
     steps = {step["step"]: step for step in answer["steps"]}
     assert list(steps) == ["start", "each", "keep"]
-    assert steps["each"]["items"] == {"total": 7, "done": 7, "failed": 0}
+    items = steps["each"]["items"]
+    assert items.pop("rate") > 0
+    assert items == {"total": 7, "done": 7, "failed": 0, "in_flight": 0, "more": False}
     assert {step["status"] for step in answer["steps"]} == {"COMPLETED"}
     assert not (machine.state / "stack.json").exists()
     machine.noetl("status", code=4)

@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from noetl_cli.embedded.stack import Plan, Stack, throwaway_stack
 from noetl_common.core.events import Event
 from noetl_common.core.trace import trace_digest
+from tests.verifying import violations_in
 
 ITEMS = 1_000
 PLAYBOOK = """
@@ -122,6 +123,7 @@ def assert_nothing_lost_or_twice(stack: Stack, execution_id: int) -> list[Event]
 def finish(stack: Stack, execution_id: int, *, tend: bool = True) -> list[Event]:
     wait(stack, lambda: status(stack, execution_id) != "RUNNING", timeout_s=90, what="the end of the run", tend=tend)
     assert status(stack, execution_id) == "COMPLETED"
+    assert violations_in(stack) == []
     return assert_nothing_lost_or_twice(stack, execution_id)
 
 

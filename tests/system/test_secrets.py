@@ -2,79 +2,49 @@
 
 import base64
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote, quote_plus
 
 import httpx
 import psycopg
 import pytest
 from psycopg import conninfo, sql
 
+from tests.conformance.running import execute, register
+from tests.system.secrets_told import BASIC, CANARIES, COMPLETED, PASSWORD, PEM, TOKEN, WRONG, documents
 from tests.system.test_cli_run import Machine
 
-PASSWORD = "canary-Pq7x-password"
-TOKEN = "canary-Zt5w-token"
-WRONG = "canary-Kb3m-wrong"
-HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}, path: secrets/{name}}}\nworkflow:\n"
-STEPS = {
-    "reads": "- step: start\n  tool: {kind: postgres, auth: canary_pg, command: 'SELECT 1 AS n'}\n",
-    "fails": "- step: start\n  tool: {kind: postgres, auth: canary_pg, command: 'SELECT * FROM nowhere'}\n",
-    "is_refused": "- step: start\n  tool: {kind: postgres, auth: canary_wrong, command: 'SELECT 1'}\n",
-    "calls": "- step: start\n  tool: {kind: http, auth: canary_http, url: 'URL/ok'}\n",
-    "is_denied": "- step: start\n  tool: {kind: http, auth: canary_http, url: 'URL/denied'}\n",
-    "finds_nobody": "- step: start\n  tool: {kind: http, auth: canary_http, url: 'http://127.0.0.1:1/'}\n",
-    "loops": (
-        "- step: start\n  loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel}}\n"
-        "  tool:\n"
-        "  - {name: call, kind: http, auth: canary_http, url: 'URL/ok'}\n"
-        "  - {name: read, kind: postgres, auth: canary_pg, command: 'SELECT {{ n }} AS n'}\n"
-    ),
-}
-KEYCHAIN = (
-    "keychain:\n- {name: robot, kind: credential, credential: canary_http}\n"
-    "- {name: header, kind: static, map: {value: 'Bearer {{ keychain.robot.token }}'}}\n"
-)
-STEPS |= {
-    "rings": (
-        "- step: start\n  tool:\n"
-        "  - {name: call, kind: http, url: 'URL/ok', headers: {Authorization: '{{ keychain.header.value }}'}}\n"
-        "  - name: tell\n    kind: python\n    input: {token: '{{ keychain.robot.token }}'}\n"
-        "    set: {ctx.kept: '{{ output }}'}\n"
-        "    code: |\n      import base64\n      print(token)\n"
-        "      result = {'token': token, token: [f'it is {token}'], 'x': base64.b64encode(token.encode()).decode()}\n"
-        "- step: after\n  tool: {kind: noop, result: '{{ kept }}'}\n" + KEYCHAIN
-    ).replace("- step: after", "  next: {arcs: [{step: after}]}\n- step: after"),
-    "rings_and_is_denied": (
-        "- step: start\n  tool: {kind: http, url: 'URL/denied?token={{ keychain.robot.token }}', "
-        "headers: {Authorization: '{{ keychain.header.value }}'}}\n" + KEYCHAIN
-    ),
-    "rings_and_raises": (
-        "- step: start\n  tool:\n    kind: python\n    input: {token: '{{ keychain.robot.token }}'}\n"
-        "    code: |\n      raise ValueError(f'{token!r} is wrong')\n" + KEYCHAIN
-    ),
-    "rings_for_sql": (
-        "- step: start\n  tool:\n    kind: postgres\n    auth: canary_pg\n"
-        "    command: SELECT '{{ keychain.robot.token }}'::int\n" + KEYCHAIN
-    ),
-}
-COMPLETED = {"reads", "calls", "loops", "rings"}
+SHOWN = {"rings", "rings_and_raises", "rings_in_a_shell"}  # by the command line too
+CUT_CHARS = 12  # of a canary that was cut: so much of it tells
 
 
 class Peer(BaseHTTPRequestHandler):
-    """Wants the token, and never repeats it."""
+    """Wants the token; under /echo it repeats what it was sent, and how that looks in base64."""
 
     asked: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        self.asked.append(self.headers.get("Authorization", ""))
-        self.send_response(200 if self.path == "/ok" else 403)
+        given = self.headers.get("Authorization", "")
+        self.asked.append(given)
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        body = b"{}"
+        if "/echo" in self.path:
+            coded = base64.b64encode(given.encode()).decode()
+            body = json.dumps({"you": dict(self.headers), "coded": coded, "path": self.path, "sent": sent}).encode()
+        self.send_response(200 if self.path.startswith("/ok") else 403)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(body)))
+        if "/echo" in self.path:
+            self.send_header("X-You-Sent", given)
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(body)
+
+    do_POST = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
         return None
@@ -98,7 +68,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def stored(api_url: str, database_url: str) -> None:
-    """Store the canaries: a login that works, one that does not, a bearer token."""
+    """Store the canaries: a login that works, one that does not, tokens, a key of several lines."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute(sql.SQL("CREATE ROLE canary LOGIN PASSWORD {}").format(PASSWORD))
     place = conninfo.conninfo_to_dict(database_url)
@@ -107,28 +77,81 @@ def stored(api_url: str, database_url: str) -> None:
         ("canary_pg", "postgres", {**login, "password": PASSWORD}),
         ("canary_wrong", "postgres", {**login, "password": WRONG}),
         ("canary_http", "bearer", {"token": TOKEN}),
+        ("canary_basic", "basic", {"username": "me", "password": BASIC}),
+        ("canary_pem", "generic", {"key": PEM}),
     ):
         body = {"name": name, "type": kind, "data": data, "description": "a canary", "tags": ["canary"]}
         assert httpx.post(f"{api_url}/api/credentials", json=body).status_code == 200
 
 
-def traces_of(canary: str) -> list[bytes]:
-    """Return what a canary looks like as it is and in the encodings that secrets usually leak in."""
+def traces_of(canary: str) -> set[str]:
+    """Return what a canary looks like as it is, cut, and in the encodings that secrets usually leak in."""
     plain = canary.encode()
-    return [plain, plain.hex().encode(), base64.b64encode(plain).rstrip(b"="), json.dumps(canary).encode()]
+    found = {canary[:CUT_CHARS], canary[-CUT_CHARS:], json.dumps(canary)[1:-1], repr(canary)[1:-1]}
+    found |= {quote(canary), quote_plus(canary), quote(canary, safe=""), plain.hex(), plain.hex().upper()}
+    for before in range(3):  # in base64 the same bytes look different after none, one or two of another text
+        coded = base64.b64encode(b"x" * before + plain).decode().rstrip("=")
+        coded = coded[2 * before - before // 2 : -1]
+        found |= {coded, coded.replace("+", "-").replace("/", "_")}
+    return found
 
 
-def rows_as_text(database_url: str) -> dict[str, str]:
-    """Return every row of every table of ours as text, by table."""
+def leaks(places: dict[str, bytes]) -> list[tuple[str, str]]:
+    """Return (place, what stands around it) of the first canary in each place."""
+    wanted = {trace.encode() for canary in CANARIES for trace in traces_of(canary)}
+    found = []
+    for name, content in places.items():
+        ends = [content.find(trace) for trace in wanted if trace in content]
+        found += [(name, content[max(0, at - 80) : at + 40].decode(errors="replace")) for at in ends[:1]]
+    return found
+
+
+def rows_as_bytes(database_url: str) -> dict[str, bytes]:
+    """Return every row of every table of ours, by table: binary columns as they are, the others as text."""
     with psycopg.connect(database_url) as conn:
         names = conn.execute(
             "SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
         ).fetchall()
         found = {}
         for schema, table in names:
-            query = sql.SQL("SELECT string_agg(t::text, E'\\n') FROM {} t").format(sql.Identifier(schema, table))
-            found[f"{schema}.{table}"] = str((conn.execute(query).fetchone() or [""])[0])
+            rows = conn.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, table))).fetchall()
+            found[f"{schema}.{table}"] = b"\n".join(as_bytes(value) for row in rows for value in row)
         return found
+
+
+def as_bytes(value: Any) -> bytes:
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False)
+    return bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode()
+
+
+def answers(api: httpx.Client) -> dict[str, bytes]:
+    """Return what the API says of every run, document and credential."""
+    found: dict[str, bytes] = {}
+
+    def ask(url: str, **body: Any) -> Any:
+        answer = api.post(url, json=body) if body else api.get(url)
+        found[f"{url} {body}"] = answer.content
+        assert answer.status_code < 500, (url, body, answer.text)
+        return answer.json() if "json" in answer.headers["content-type"] else None
+
+    for run in ask("/api/executions"):
+        run_id = run["execution_id"]
+        ask(f"/api/executions/{run_id}")
+        ask(f"/api/executions/{run_id}/status")
+        events = ask(f"/api/executions/{run_id}/events?page_size=500")["events"]
+        ask(f"/api/replay/state?execution_id={run_id}")
+        ask(f"/api/vars/{run_id}")
+        for ref in set(re.findall(r"noetl://[^\"\\ ]+", json.dumps(ask(f"/api/result/{run_id}/list")))):
+            ask(f"/api/result/resolve?ref={quote(ref)}")
+        for step in {event["node_name"] for event in events if event["node_name"]}:
+            ask(f"/api/executions/{run_id}/trace/{quote(step)}")
+        for template in ("{{ workload }}", "{{ start }}", "{{ ctx }}", "{{ keychain.robot.token }}", "{{ keychain }}"):
+            ask("/api/context/render", execution_id=int(run_id), template=template)
+    for url in ("/api/credentials", "/api/credentials/canary_http", "/metrics", "/api/workers", "/api/worker/pools"):
+        ask(url)
+    ask("/api/catalog/list")
+    return found
 
 
 def test_no_table_file_or_answer_shows_a_secret_that_runs_used(machine: Machine, peer_url: str) -> None:
@@ -136,23 +159,34 @@ def test_no_table_file_or_answer_shows_a_secret_that_runs_used(machine: Machine,
     stack = json.loads((machine.state / "stack.json").read_text(encoding="utf-8"))
     api_url, database_url = stack["api_url"], stack["database_url"]
     stored(api_url, database_url)
-    said = []
-    for name, steps in STEPS.items():
-        text = HEAD.format(name=name) + steps.replace("URL", peer_url)
-        file = machine.write(f"{name}.yaml", text)
-        done = machine.noetl("run", str(file), "--json", code=0 if name in COMPLETED else 1)
-        said.append(done.stdout + done.stderr)
-    assert Peer.asked and set(Peer.asked) == {f"Bearer {TOKEN}"}, "the token was used"
-    for run in httpx.get(f"{api_url}/api/executions").json():
-        said.append(httpx.get(f"{api_url}/api/executions/{run['execution_id']}").text)
-    said.append(httpx.get(f"{api_url}/api/credentials").text + httpx.get(f"{api_url}/metrics").text)
-    tables = rows_as_text(database_url)
-    assert "canary_pg" in tables["noetl.credential"] and "canary_http" in tables["noetl.command_context"]
+    said = {}
+    with httpx.Client(base_url=api_url, timeout=30) as api:
+        texts = documents(peer_url)
+        paths = {name: register(api, text) for name, text in texts.items()}
+        for name in texts.keys() - SHOWN:
+            run = execute(api, paths[name], {})
+            assert run.status["status"] == ("COMPLETED" if name in COMPLETED else "FAILED"), run.status
+        for name in SHOWN:
+            file = machine.write(f"{name}.yaml", texts[name])
+            done = machine.noetl("run", str(file), "--json", code=0 if name in COMPLETED else 1)
+            run_id = json.loads(done.stdout)["execution_id"]
+            shown = [done, machine.noetl("events", run_id), machine.noetl("status", run_id)]
+            said[name] = "".join(part.stdout + part.stderr for part in shown).encode()
+    basic = base64.b64encode(f"me:{BASIC}".encode()).decode()
+    assert set(Peer.asked) == {f"Bearer {TOKEN}", f"Basic {basic}"}, "the secrets were used"
+    with httpx.Client(base_url=api_url, timeout=30) as api:
+        told = answers(api)
+    tables = rows_as_bytes(database_url)
+    assert b"canary_pg" in tables["noetl.credential"] and b"canary_http" in tables["noetl.command_context"]
     machine.noetl("down")
-    files = {str(path): path.read_bytes() for path in machine.state.rglob("*") if path.is_file()}
-    assert any(path.endswith(".log") for path in files)
-    for canary in (PASSWORD, TOKEN, WRONG):
-        for trace in traces_of(canary):
-            assert not [name for name, rows in tables.items() if trace.decode() in rows], canary
-            assert not [path for path, content in files.items() if trace in content], canary
-            assert not [text for text in said if trace.decode() in text], canary
+    # The state directory with its logs, results and NATS; and the cluster itself, with its write-ahead log.
+    home = json.loads((machine.state / "postgres.json").read_text(encoding="utf-8"))["home"]
+    files = {
+        str(path): path.read_bytes() for top in (machine.state, Path(home)) for path in top.rglob("*") if path.is_file()
+    }
+    for kind in (".log", "pg_wal", "jetstream", "results"):
+        assert any(kind in path for path in files), f"no file of the kind {kind} among {len(files)}"
+    assert not leaks(said)
+    assert not leaks(told)
+    assert not leaks(tables)
+    assert not leaks(files)

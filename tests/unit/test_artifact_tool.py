@@ -66,7 +66,7 @@ async def test_a_result_that_is_not_here_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "expected `result_ref`"),
+        ({}, "result_ref: expected "),
         ({"result_ref": None}, "a small result has no `_ref`, name its step instead"),
         ({"result_ref": "nowhere"}, "found 'nowhere'"),
         ({"result_ref": "noetl://execution/99999999999999999999/result/x/1"}, "expected a step's name"),

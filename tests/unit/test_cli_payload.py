@@ -48,5 +48,5 @@ def test_a_payload_file_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     file.write_text("- 1\n", encoding="utf-8")
     with pytest.raises(Invalid, match="expected a mapping, found list"):
         payload_of([], file)
-    with pytest.raises(Invalid, match=r"missing\.yaml: no such file"):
+    with pytest.raises(Invalid, match=r"missing\.yaml: expected a file, found no such file"):
         payload_of([], tmp_path / "missing.yaml")

@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from noetl_cli import main
+from noetl_cli.graph.model import graph_of
 from noetl_cli.plan import plain_plan, plan_of
+from noetl_common.core.parse import parse
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: demo, path: tests/demo}\n"
 TEXT = (
@@ -89,3 +91,25 @@ def test_a_dry_run_needs_a_file_that_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "demo.yaml"
     file.write_text(HEAD + "workflow: []\n", encoding="utf-8")
     assert CliRunner().invoke(main.app, ["run", "--dry-run", str(file)]).exit_code != 0
+
+
+def test_the_plan_tells_of_cursors_fan_outs_and_chunks() -> None:
+    text = HEAD + (
+        "workflow:\n- step: start\n  tool: {kind: python, code: x}\n"
+        "  loop: {iterator: row, cursor: {auth: pg, claim: select 1}, spec: {max_in_flight: 2, frame: {max_rows: 5}}}\n"
+        "  next: {arcs: [{step: takes, on: call.partial}, {step: shards}]}\n"
+        "- step: takes\n  tool: {kind: noop}\n"
+        "- step: shards\n  tool: {kind: noop}\n"
+        "  loop: {in: [1, 2], iterator: n, spec: {mode: fanout, max_failures: 1, fanout: {max_shard_retries: 4}}}\n"
+    )
+    found = plan_of(text, {})
+    start, takes, shards = found["steps"]
+    assert start["loop_text"] == "each row in what is claimed, cursor 2" and takes["loop"] is None
+    assert start["loop"]["claim"] == "select 1" and start["loop"]["frame"]["max_rows"] == 5
+    assert [arc["text"] for arc in start["arcs"]] == ["takes for each chunk", "shards"]
+    assert shards["loop_text"] == "2 items, fanout"
+    assert (shards["loop"]["max_failures"], shards["loop"]["max_shard_retries"]) == (1, 4)
+    assert found["credentials"] == ["pg"]
+    graph = graph_of(parse(text)[0])
+    assert [edge.label for edge in graph.edges] == ["each chunk", ""]
+    assert graph.nodes[0].lines == ("python", "each row, cursor 2")

@@ -96,6 +96,17 @@ def test_processes_are_one_of_each_and_two_workers() -> None:
     assert len({role.port for role in roles}) == len(roles)
 
 
+def test_a_compactor_runs_only_where_it_is_enabled_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOETL_COMPACTOR_ENABLED", raising=False)
+    plain = replicas_from(processes=True, workers=1, given=[])
+    asked = replicas_from(processes=True, workers=1, given=["compactor=1"])
+    monkeypatch.setenv("NOETL_COMPACTOR_ENABLED", "true")
+    enabled = replicas_from(processes=True, workers=1, given=[])
+    found = [[role.role for role in roles_of(Plan(owner="up", replicas=one), 8082)] for one in (plain, asked, enabled)]
+    assert found[0] == ["meta", "compute", "ingest", "worker"]
+    assert found[1] == found[2] == ["meta", "compute", "compactor", "ingest", "worker"]
+
+
 @pytest.mark.parametrize("text", ["workers=2", "worker=0", "worker=x", "worker", "worker=65"])
 def test_impossible_replicas_are_refused(text: str) -> None:
     with pytest.raises(Invalid, match="--replicas: expected role=n"):
@@ -183,7 +194,7 @@ def test_a_role_that_ends_is_quoted_by_its_last_error_and_not_by_its_log_lines(t
     [
         ("broken.json", '{"a": 1,', "broken.json:1:9: expected YAML or JSON"),
         ("list.json", "[1]", "expected a mapping, found list"),
-        ("none.json", None, "none.json: no such file"),
+        ("none.json", None, "none.json: expected a file, found no such file"),
     ],
 )
 def test_a_payload_that_cannot_be_read_is_a_usage_error(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from noetl_common.core.values import ref_in
+from noetl_common.core.values import TierRule, ref_in
 from noetl_common.errors import ConfigError, Invalid, TooLarge, Unauthorized
 from noetl_common.store.results import ResultStore
 from services.ingest.auth import Guard, guard_of, is_loopback
 from services.ingest.foreign import ForeignBatch, ForeignEvent, convert
 from services.ingest.requests import check_nesting
 
-STORE = ResultStore([], "db")
+STORE = ResultStore([], TierRule(default="db"))
 TOKENS = '{"a-token-of-some-length": ["read"], "the-admin-of-them-all": ["admin"]}'
 
 

@@ -170,6 +170,15 @@ def test_extracts_are_scalars_within_their_budget() -> None:
     assert extract([1]) is None
 
 
+def test_selected_fields_are_extracted_whatever_they_are() -> None:
+    payload = {"n": 1, "meta": {"a": [1, 2]}, "rows": [1], "long": "x" * 2000, "huge": "x" * 5000}
+    assert extract(payload, select=("meta", "long", "huge", "gone")) == {
+        "n": 1,
+        "meta": {"a": [1, 2]},
+        "long": "x" * 2000,
+    }
+
+
 @CALM
 @given(
     st.recursive(

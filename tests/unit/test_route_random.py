@@ -11,7 +11,7 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.routing import draft
 from noetl_common.core.routing.draft import World
 from noetl_common.core.shard import event_id
-from tests.storms import Storm, random_playbook
+from tests.storms import Storm, outcome, random_playbook
 
 LEAF = """
 apiVersion: noetl.io/v2
@@ -39,6 +39,25 @@ def test_any_playbook_in_any_order_ends_once(failures: float, cancels: float, se
     engine.start("outer")
     engine.drive()
     engine.check_end()
+
+
+ORDERS = 4
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1_000_000))
+def test_what_a_run_comes_to_does_not_depend_on_the_order(seed: int):
+    source = random.Random(seed)
+    inner = random_playbook(source, path="inner", children=["leaf"], is_ordered=True)
+    outer = random_playbook(source, path="outer", children=["leaf", "inner"], is_ordered=True)
+    found = []
+    for order in range(ORDERS):
+        engine = Storm(outer, inner, LEAF, seed=order, writes=0.0)
+        engine.start("outer")
+        engine.drive()
+        engine.check_end()
+        found.append(outcome(engine))
+    assert found[1:] == found[:1] * (ORDERS - 1)
 
 
 @settings(max_examples=100, deadline=None)

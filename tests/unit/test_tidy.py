@@ -17,7 +17,7 @@ ARGUMENTS_POSITIONAL_PRIVATE_MAX = 4
 # Signatures that a library imposes: Jinja calls its filters and operators by position, httpcore its backends.
 IMPOSED = {"replace", "indent", "call_binop", "connect_tcp"}
 CODE = ("libs", "services", "benchmarks", "examples")
-SERVICES = ("ingest", "meta", "compute", "worker")
+SERVICES = ("ingest", "meta", "compute", "compactor", "worker")
 CARD = ("Owns", "Reads", "Loops", "Starts")
 WITHOUT_DATABASE = {"worker"}
 # Names that say nothing about what is inside.
