@@ -12,7 +12,7 @@ COPY libs libs
 COPY services services
 RUN /opt/noetl/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && /opt/noetl/bin/pip install --no-cache-dir --no-index --find-links /wheels \
-        "noetl[ingest,meta,compute,worker,otel,cli]"
+        "noetl[ingest,meta,compute,compactor,worker,otel,cli]"
 
 FROM ${BASE}
 ARG VERSION=0.1.0
@@ -23,7 +23,7 @@ LABEL org.opencontainers.image.title="noetl" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/noetl /opt/noetl
-# The one directory that is written to, beside /tmp: results on the disk tier. Mount a volume shared by worker and ingest.
+# The one directory that is written to, beside /tmp: results on the disk tier. Mount a volume shared by worker, ingest and compactor.
 RUN mkdir -p /var/lib/noetl && chown 10001:10001 /var/lib/noetl
 ENV PATH=/opt/noetl/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -79,12 +79,14 @@ CREATE TABLE noetl.command (
     item jsonb,
     context_id bigint NOT NULL,
     issued_event_id bigint NOT NULL,
+    details jsonb,
+    CONSTRAINT command_details_check CHECK ((octet_length((details)::text) <= 1024)),
     CONSTRAINT command_item_check CHECK ((octet_length((item)::text) <= 2048)),
     CONSTRAINT command_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'claimed'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
 )
 PARTITION BY RANGE (execution_id);
 
-COMMENT ON TABLE noetl.command IS 'The queue. Issued, claimed and finished by ingest; expired leases returned by meta.';
+COMMENT ON TABLE noetl.command IS 'The queue. Issued, claimed, noted upon and finished by ingest; expired leases returned by meta.';
 
 CREATE TABLE noetl.command_context (
     execution_id bigint NOT NULL,
@@ -94,6 +96,31 @@ CREATE TABLE noetl.command_context (
 PARTITION BY RANGE (execution_id);
 
 COMMENT ON TABLE noetl.command_context IS 'What all items of a loop share, stored once. Written by the shard''s ingest.';
+
+CREATE TABLE noetl.compaction (
+    low bigint NOT NULL,
+    high bigint NOT NULL,
+    suffix text NOT NULL,
+    state text DEFAULT 'folded'::text NOT NULL,
+    fence_xid xid8,
+    heads jsonb,
+    executions bigint DEFAULT 0 NOT NULL,
+    repaired bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT compaction_state_check CHECK ((state = ANY (ARRAY['folded'::text, 'sealed'::text, 'detaching'::text, 'detached'::text, 'verified'::text, 'dropped'::text])))
+);
+
+COMMENT ON TABLE noetl.compaction IS 'How far a range of the log is on its way out; one that is not here is in use. Written by compactor, shard 0.';
+
+CREATE TABLE noetl.compaction_cursor (
+    shard_id smallint NOT NULL,
+    lease_epoch bigint DEFAULT 0 NOT NULL,
+    folded_at timestamp with time zone
+)
+WITH (fillfactor='10');
+
+COMMENT ON TABLE noetl.compaction_cursor IS 'The fence of a shard''s compactor, and of shard 0''s for partitions. folded_at by the owner, lease_epoch by meta.';
 
 CREATE TABLE noetl.credential (
     id bigint NOT NULL,
@@ -171,11 +198,13 @@ CREATE TABLE noetl.execution (
     end_time timestamp with time zone,
     last_event_id bigint DEFAULT 0 NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    compacted_at timestamp with time zone,
     CONSTRAINT execution_status_check CHECK ((status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text])))
 )
 WITH (fillfactor='70');
 
-COMMENT ON TABLE noetl.execution IS 'One row a run. Columns up to start_time: written once by ingest. From status on: the read model of compute.';
+COMMENT ON TABLE noetl.execution IS 'One row a run. Columns up to start_time: written once by ingest. compacted_at: by compactor, with the manifest.
+From status on: the read model of compute.';
 
 CREATE TABLE noetl.execution_shard (
     role text NOT NULL,
@@ -199,10 +228,88 @@ WITH (fillfactor='50');
 
 COMMENT ON TABLE noetl.execution_state IS 'The router''s fold, exact up to shard_cursor. Written by the shard''s ingest in the decision transaction.';
 
+CREATE TABLE noetl.kept_result (
+    execution_id bigint CONSTRAINT result_ref_execution_id_not_null NOT NULL,
+    ref_id bigint CONSTRAINT result_ref_ref_id_not_null NOT NULL,
+    ref text CONSTRAINT result_ref_ref_not_null NOT NULL,
+    step text CONSTRAINT result_ref_step_not_null NOT NULL,
+    task_label text DEFAULT ''::text CONSTRAINT result_ref_task_label_not_null NOT NULL,
+    shape text DEFAULT 'plain'::text CONSTRAINT result_ref_shape_not_null NOT NULL,
+    loop_epoch bigint DEFAULT 0 CONSTRAINT result_ref_loop_epoch_not_null NOT NULL,
+    iter_index integer DEFAULT '-1'::integer CONSTRAINT result_ref_iter_index_not_null NOT NULL,
+    parent_ref_id bigint,
+    store_tier text CONSTRAINT result_ref_store_tier_not_null NOT NULL,
+    physical_uri text DEFAULT ''::text CONSTRAINT result_ref_physical_uri_not_null NOT NULL,
+    content_type text DEFAULT 'application/json'::text CONSTRAINT result_ref_content_type_not_null NOT NULL,
+    bytes bigint CONSTRAINT result_ref_bytes_not_null NOT NULL,
+    sha256 text CONSTRAINT result_ref_sha256_not_null NOT NULL,
+    compression text DEFAULT 'none'::text CONSTRAINT result_ref_compression_not_null NOT NULL,
+    rows bigint,
+    preview jsonb,
+    extracted jsonb,
+    inline_payload bytea,
+    auth_reference text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() CONSTRAINT result_ref_created_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    scope text DEFAULT 'execution'::text CONSTRAINT result_ref_scope_not_null NOT NULL,
+    CONSTRAINT result_ref_inline_payload_check CHECK ((octet_length(inline_payload) <= 8192)),
+    CONSTRAINT result_ref_scope_check CHECK ((scope = ANY (ARRAY['step'::text, 'execution'::text, 'workflow'::text, 'permanent'::text]))),
+    CONSTRAINT result_ref_shape_check CHECK ((shape = ANY (ARRAY['plain'::text, 'pipeline'::text, 'loop'::text]))),
+    CONSTRAINT result_ref_store_tier_check CHECK ((store_tier = ANY (ARRAY['db'::text, 'disk'::text, 'pvc'::text, 'minio'::text, 's3'::text, 'gcs'::text, 'kv'::text])))
+);
+
+COMMENT ON TABLE noetl.kept_result IS 'Results that outlive their execution''s part of the log. Written by compactor, by ingest when they are deleted.';
+
+CREATE TABLE noetl.manifest (
+    execution_id bigint NOT NULL,
+    shard_id smallint NOT NULL,
+    catalog_id bigint NOT NULL,
+    path text NOT NULL,
+    version integer NOT NULL,
+    parent_execution_id bigint,
+    status text NOT NULL,
+    terminal_event_id bigint,
+    terminal_ref jsonb,
+    chain_depth integer NOT NULL,
+    events bigint NOT NULL,
+    commands bigint NOT NULL,
+    results bigint NOT NULL,
+    counts jsonb NOT NULL,
+    last_event_id bigint NOT NULL,
+    first_event_time timestamp with time zone,
+    last_event_time timestamp with time zone,
+    trace_digest text NOT NULL,
+    workload jsonb,
+    parts integer NOT NULL,
+    compacted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE noetl.manifest IS 'What is kept of a finished execution; where its row is, the log is not asked any more. Written by compactor.';
+
+CREATE TABLE noetl.manifest_part (
+    execution_id bigint NOT NULL,
+    kind text NOT NULL,
+    step text DEFAULT ''::text NOT NULL,
+    part_no integer NOT NULL,
+    first bigint NOT NULL,
+    count integer NOT NULL,
+    body text NOT NULL,
+    CONSTRAINT manifest_part_kind_check CHECK ((kind = ANY (ARRAY['events'::text, 'trace'::text, 'links'::text])))
+);
+
+COMMENT ON TABLE noetl.manifest_part IS 'A manifest''s history and lineage, up to 500 rows a part, each row a JSON array. Written by compactor.';
+
 CREATE TABLE noetl.migration (
     name text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+CREATE TABLE noetl.orphan_payload (
+    uri text NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE noetl.orphan_payload IS 'Payloads that no row named when they were looked at; one that no row names later either is deleted. By compactor.';
 
 CREATE TABLE noetl.projection_checkpoint (
     shard_id smallint NOT NULL,
@@ -247,7 +354,9 @@ CREATE TABLE noetl.result_ref (
     auth_reference text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     expires_at timestamp with time zone,
+    scope text DEFAULT 'execution'::text NOT NULL,
     CONSTRAINT result_ref_inline_payload_check CHECK ((octet_length(inline_payload) <= 8192)),
+    CONSTRAINT result_ref_scope_check CHECK ((scope = ANY (ARRAY['step'::text, 'execution'::text, 'workflow'::text, 'permanent'::text]))),
     CONSTRAINT result_ref_shape_check CHECK ((shape = ANY (ARRAY['plain'::text, 'pipeline'::text, 'loop'::text]))),
     CONSTRAINT result_ref_store_tier_check CHECK ((store_tier = ANY (ARRAY['db'::text, 'disk'::text, 'pvc'::text, 'minio'::text, 's3'::text, 'gcs'::text, 'kv'::text])))
 )
@@ -321,6 +430,12 @@ ALTER TABLE ONLY noetl.command_context
 ALTER TABLE ONLY noetl.command
     ADD CONSTRAINT command_pkey PRIMARY KEY (execution_id, command_id);
 
+ALTER TABLE ONLY noetl.compaction_cursor
+    ADD CONSTRAINT compaction_cursor_pkey PRIMARY KEY (shard_id);
+
+ALTER TABLE ONLY noetl.compaction
+    ADD CONSTRAINT compaction_pkey PRIMARY KEY (low);
+
 ALTER TABLE ONLY noetl.credential
     ADD CONSTRAINT credential_name_key UNIQUE (name);
 
@@ -348,8 +463,20 @@ ALTER TABLE ONLY noetl.execution_shard
 ALTER TABLE ONLY noetl.execution_state
     ADD CONSTRAINT execution_state_pkey PRIMARY KEY (execution_id);
 
+ALTER TABLE ONLY noetl.kept_result
+    ADD CONSTRAINT kept_result_pkey PRIMARY KEY (execution_id, ref_id);
+
+ALTER TABLE ONLY noetl.manifest_part
+    ADD CONSTRAINT manifest_part_pkey PRIMARY KEY (execution_id, kind, step, part_no);
+
+ALTER TABLE ONLY noetl.manifest
+    ADD CONSTRAINT manifest_pkey PRIMARY KEY (execution_id);
+
 ALTER TABLE ONLY noetl.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY noetl.orphan_payload
+    ADD CONSTRAINT orphan_payload_pkey PRIMARY KEY (uri);
 
 ALTER TABLE ONLY noetl.projection_checkpoint
     ADD CONSTRAINT projection_checkpoint_pkey PRIMARY KEY (shard_id);
@@ -383,9 +510,19 @@ CREATE UNIQUE INDEX event_dedup ON ONLY noetl.event USING btree (execution_id, d
 
 CREATE INDEX event_shard ON ONLY noetl.event USING btree (shard_id, event_id);
 
-CREATE INDEX execution_parent ON noetl.execution USING btree (parent_execution_id) WHERE (parent_execution_id IS NOT NULL);
+CREATE INDEX execution_catalog ON noetl.execution USING btree (catalog_id, status, execution_id);
 
-CREATE INDEX execution_path ON noetl.execution USING btree (path, execution_id);
+CREATE INDEX execution_child ON noetl.execution USING btree (parent_execution_id, status, execution_id) WHERE (parent_execution_id IS NOT NULL);
+
+CREATE INDEX execution_path_status ON noetl.execution USING btree (path, status, execution_id);
+
+CREATE INDEX execution_status ON noetl.execution USING btree (status, execution_id);
+
+CREATE INDEX execution_uncompacted ON noetl.execution USING btree (shard_id, execution_id) WHERE (compacted_at IS NULL);
+
+CREATE INDEX kept_result_expiry ON noetl.kept_result USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX kept_result_loop ON noetl.kept_result USING btree (execution_id, loop_epoch, iter_index) WHERE (loop_epoch <> 0);
 
 CREATE INDEX result_ref_loop ON ONLY noetl.result_ref USING btree (execution_id, loop_epoch, iter_index) WHERE (loop_epoch <> 0);
 
