@@ -60,6 +60,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_chunks_total", "counter", "Chunks of streamed results, by what became of them.", ("outcome",)),
     Metric("noetl_worker_chunks_total", "counter", "Chunks that a worker streamed, by ingest's answer.", ("outcome",)),
     Metric("noetl_commands_finished_total", "counter", "Commands whose report was accepted.", ("outcome",)),
+    Metric("noetl_effects_repeated_total", "counter", "Effects left out: the ledger has them as applied."),
     Metric("noetl_commands_fenced_total", "counter", "Reports refused: the claim was lost."),
     Metric("noetl_commands_duplicate_total", "counter", "Reports that had been accepted before."),
     Metric("noetl_duplicate_suppressed_total", "counter", "Inputs dropped by the guard.", ("guard",)),

@@ -99,6 +99,7 @@ class Pipeline:
         self._iteration = {**work.iteration, **handed.iteration}
         self._variables: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
+        self._passes: Counter[str] = Counter()  # begun, by task; its retries are the same pass
         self._last = Outcome(data=next(reversed(handed.labelled.values()), None))
         self._calls = 0
         self._chunks: Counter[str] = Counter()  # sent, by task
@@ -168,6 +169,7 @@ class Pipeline:
         """Return the attempt that this run of a task is; its chunks are numbered behind those of earlier passes."""
         attempt = self._attempts[label] = self._attempts.get(label, 0) + 1
         if attempt == 1:
+            self._passes[label] += 1
             self._passed[label] = self._chunks[label]
         # What a retry hands on again is the same; what another pass does, behind a jump, is not.
         self._chunks[label] = self._passed[label]
@@ -233,7 +235,7 @@ class Pipeline:
             config=config,
             input=inputs,
             globals=self._iteration,
-            idempotency_key=self._work.idempotency_key,
+            idempotency_key=self._key(task.label),
             attempt=attempt,
             timeout_s=seconds_in(timeout, default_s),
             processes=self._machine.processes,
@@ -247,6 +249,16 @@ class Pipeline:
             call.note = self._note
             call.details = self._work.stream.details
         return call
+
+    def _key(self, label: str) -> str:
+        """Return what names this pass of a task, the same when it is retried or its command is run again.
+
+        Two tasks of a pipeline, and two passes of one behind a jump, are different effects.
+        """
+        key, passes = self._work.idempotency_key, self._passes[label]
+        if self._work.is_pipeline:
+            key = f"{key}.{label}"
+        return key if passes == 1 else f"{key}.{passes}"
 
     async def _credential(self, alias: str) -> dict[str, Any]:
         """Return a registered credential; what is secret of it is told by nothing that this command stores."""

@@ -91,6 +91,7 @@ async def run(
         scope=scope({}),
         rescoped=scope,
         is_pipeline=len(tasks) > 1,
+        idempotency_key="k",
         iteration=given.get("iteration", {}),
         handed=Carried(given.get("prior", {}), {}, {}),
     )
@@ -98,6 +99,27 @@ async def run(
     return await Pipeline(
         work, Machine(payloads=payloads, credential=no_credential, calls_max=calls_max, dispatch=made)
     ).run()
+
+
+async def test_a_key_names_the_pass_of_a_task_and_not_its_retries() -> None:
+    seen: list[tuple[str, int, str]] = []
+
+    def answer(call: Call) -> Outcome:
+        seen.append((call.label, call.attempt, call.idempotency_key))
+        return failed("net", "away", retryable=True) if len(seen) == 1 else Outcome(data=len(seen))
+
+    await run(
+        task("get", rules=[{"when": "{{ output.status == 'error' }}", "do": "retry", "attempts": 2}]),
+        task("put", rules=[{"when": "{{ output.data < 4 }}", "do": "jump", "to": "get"}]),
+        answer=answer,
+    )
+    assert seen == [
+        ("get", 1, "k.get"),
+        ("get", 2, "k.get"),
+        ("put", 1, "k.put"),
+        ("get", 1, "k.get.2"),
+        ("put", 1, "k.put.2"),
+    ]
 
 
 async def test_a_later_task_sees_the_results_of_earlier_ones() -> None:

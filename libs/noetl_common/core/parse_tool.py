@@ -36,7 +36,7 @@ _KEYS = {
     "python": "code script cwd python iterator",
     "http": "method url endpoint headers params json data payload body form verify_ssl follow_redirects response_type",
     "postgres": "command query script params schema host port user password database db_host db_port db_user "
-    "db_password db_name chunk_size",
+    "db_password db_name chunk_size once",
     "noop": "message result",
     "nats": "operation bucket key value object object_name subject payload data message headers msg_id stream consumer "
     "durable filter_subject batch batch_size max_messages timeout_ms max_wait_ms ack seq sequence",

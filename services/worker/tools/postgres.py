@@ -3,8 +3,9 @@
 All statements of a script are one transaction: after an error none of them happened. Only a script with a
 statement that cannot stand in a transaction (VACUUM, CREATE INDEX CONCURRENTLY, CREATE DATABASE, ...), or that
 begins or ends transactions itself, runs statement by statement, each committed at once unless the script says BEGIN.
+With `once: true` the script and its entry in a ledger commit together, so that a second run of it applies nothing.
 With `chunk_size` the rows of the last statement are handed on in chunks of so many, from a cursor of the server.
-The session's setting `noetl.idempotency_key` names the command, the same at every run of it.
+The session's setting `noetl.idempotency_key` names the task's pass, the same at every run of it.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from noetl_common.errors import Invalid, NoetlError, NotFound, TooLarge, Unavail
 from services.worker.tables import Tables
 from services.worker.tools import Call, failed
 from services.worker.tools.postgres_connections import SQL, Conn, connections
+from services.worker.tools.postgres_once import apply_once, is_once
 from services.worker.tools.postgres_rows import query_result
 from services.worker.tools.script_source import read_source
 from services.worker.tools.sql_statements import Parameter, Statement, bind_all, split
@@ -100,6 +102,7 @@ async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
         return summary_of([])
     queries = bound(call, statements)
     chunk_size = chunk_size_of(call.config)
+    once = is_once(call, statements)
     conninfo = await conninfo_of(call)
 
     async def prepare(conn: Conn) -> None:
@@ -108,6 +111,12 @@ async def _perform(call: Call, timeout_s: float) -> dict[str, Any]:
     async with connections().borrow(conninfo, prepare) as conn:
         if chunk_size:
             return await _streamed(conn, call, script, statements, queries=queries, chunk_size=chunk_size)
+        if once:
+
+            async def apply() -> dict[str, Any]:
+                return summary_of(await execute(conn, script, statements, queries=queries))
+
+            return await apply_once(conn, call, apply)
         if len(statements) == 1 or any(statement.runs_alone for statement in statements):
             results = await execute(conn, script, statements, queries=queries, tables=call.tables)
             if conn.info.transaction_status != pq.TransactionStatus.IDLE:
