@@ -5,6 +5,9 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 ITEMS ?= 10000
+TOOL ?= python
+RUNS ?= 3
+BENCH_ARGS ?=
 PYTEST_ARGS ?=
 BIN := .venv/bin
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-input
@@ -54,8 +57,8 @@ walk: install ## Run one event's path through the house (docs/WALK.md)
 	@$(BIN)/python -m pytest -q tests/system/test_walk.py
 
 .PHONY: bench-fanout
-bench-fanout: install ## Measure a parallel loop of ITEMS=10000 no-op items; ends in one JSON line
-	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS)
+bench-fanout: install ## Measure a parallel loop of ITEMS=10000 items, TOOL=python or noop; ends in one JSON line
+	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS) --tool $(TOOL) --runs $(RUNS) $(BENCH_ARGS)
 
 .PHONY: bench-compact
 bench-compact: install ## Measure folding, dropping, lineage and status reads; ends in one JSON line

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.fanout import print_table
+from benchmarks.report import print_table
 from benchmarks.sampling import hardware, percentile
 from benchmarks.status import status_reads
 from noetl_cli.embedded.databases import ensure_database

@@ -10,26 +10,28 @@ from noetl_common.sql import load_queries
 
 SQL = load_queries("benchmarks")
 BATCH_ITEMS = 500
-RESULT = json_text({"status": "COMPLETED"})  # a no-op's result is null, which has no payload and no row
+RESULT = json_text({"status": "COMPLETED"})
+PAYLOAD = b'{"item":1000,"square":1000000}'
 
 
-def floor_items_per_s(database_url: str, items: int) -> float:
-    """Return how many items a second one connection writes: per item 2 events, 1 command, 2 updates.
+def floor_items_per_s(database_url: str, items: int, *, with_results: bool) -> float:
+    """Return how many items a second one connection writes: per item 2 events, 1 command, 2 updates, perhaps a result.
 
-    One transaction a batch of 500, its statements pipelined, each commit durable.
+    One transaction a batch of 500, its statements pipelined, each commit durable. A no-op's result is null, which has
+    no payload and no row.
     """
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute(SQL["floor_tables"])
         try:
             began = time.perf_counter()
             for first in range(0, items, BATCH_ITEMS):
-                _write_batch(conn, first, min(first + BATCH_ITEMS, items))
+                _write_batch(conn, first, min(first + BATCH_ITEMS, items), with_results=with_results)
             return items / (time.perf_counter() - began)
         finally:
             conn.execute(SQL["floor_drop"])
 
 
-def _write_batch(conn: psycopg.Connection[tuple[object, ...]], first: int, end: int) -> None:
+def _write_batch(conn: psycopg.Connection[tuple[object, ...]], first: int, end: int, *, with_results: bool) -> None:
     issued = [_row(n, ord_=1, guard="issued") for n in range(first, end)]
     done = [_row(n, ord_=2, guard="done") for n in range(first, end)]
     ends = {"first": first, "last": end - 1}
@@ -37,6 +39,8 @@ def _write_batch(conn: psycopg.Connection[tuple[object, ...]], first: int, end: 
         conn.execute(SQL["floor_events"], {"event_type": "command.issued", "result": RESULT, "rows": json_text(issued)})
         conn.execute(SQL["floor_commands"], {"rows": json_text(issued)})
         conn.execute(SQL["floor_claim"], ends)
+        if with_results:
+            conn.execute(SQL["floor_results"], {**ends, "payload": PAYLOAD})
         conn.execute(
             SQL["floor_events"], {"event_type": "command.completed", "result": RESULT, "rows": json_text(done)}
         )

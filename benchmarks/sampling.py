@@ -1,4 +1,4 @@
-"""What processes and their metrics say while something runs: memory from /proc, projection lag from /metrics."""
+"""What processes and their metrics say while something runs: memory and CPU from /proc, lag from /metrics."""
 
 import math
 import re
@@ -9,6 +9,7 @@ from types import TracebackType
 
 import httpx
 
+from benchmarks.cpu import Cpu
 from noetl_cli.state_dir import Running
 
 PAUSE_S = 0.25
@@ -19,21 +20,24 @@ class Sampler:
     """Sample a stack from a thread of its own for as long as the `with` block lasts.
 
     Shapes: `servers` {name: pid} of what runs beside the roles; `rss_bytes` {role: peak, the largest of its
-    processes}; `lags_s` one entry a sample, the worst shard's.
+    processes}; `lags_s` one entry a sample, the worst shard's; `cpu` of the block, once it has ended.
     """
 
     def __init__(self, running: Running, *, servers: Mapping[str, int]) -> None:
         self.rss_bytes: dict[str, int] = {}
         self.lags_s: list[float] = []
+        self.cpu = Cpu({}, 0.0)
         self._postgres_pid = servers.get("postgres")
         self._roles = [(role.role, role.pid) for role in running.roles]
         self._roles += [(name, pid) for name, pid in servers.items() if name != "postgres"]
+        self._families = families(running, servers)
         self._metrics = [f"http://127.0.0.1:{role.port}/metrics" for role in running.roles if role.role == "compute"]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler")
 
     def __enter__(self) -> "Sampler":
         """Begin."""
+        self._began = Cpu.now(self._families)
         self._thread.start()
         return self
 
@@ -41,6 +45,7 @@ class Sampler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Take a last sample and end."""
+        self.cpu = Cpu.now(self._families).since(self._began)
         self._stop.set()
         self._thread.join()
 
@@ -71,6 +76,14 @@ class Sampler:
         lags_s = [float(value) for text in texts for value in LAG.findall(text)]
         if lags_s:
             self.lags_s.append(max(lags_s))
+
+
+def families(running: Running, servers: Mapping[str, int]) -> dict[str, list[int]]:
+    """Return the first processes of each role and server: {"worker": [pid, pid], "postgres": [pid], ...}."""
+    found: dict[str, list[int]] = {}
+    for role in running.roles:
+        found.setdefault(role.role, []).append(role.pid)
+    return {**found, **{name: [pid] for name, pid in servers.items()}}
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:

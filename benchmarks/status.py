@@ -18,8 +18,10 @@ import httpx
 import psycopg
 from psycopg.rows import dict_row
 
-from benchmarks.fanout import PLAYBOOK, POLL_S, RUN_TIMEOUT_S, STATISTICS_QUIET_S, WARM_UP_ITEMS, finish, print_table
+from benchmarks.report import print_table
+from benchmarks.rows import STATISTICS_QUIET_S
 from benchmarks.sampling import hardware, percentile
+from benchmarks.stack import POLL_S, RUN_TIMEOUT_S, finish
 from noetl_cli.api import Api
 from noetl_cli.embedded.stack import Plan, replicas_from, throwaway_stack
 from noetl_common.clock import SystemClock
@@ -28,6 +30,8 @@ from noetl_common.errors import NoetlError, Unavailable
 from noetl_common.sql import load_queries
 
 SQL = load_queries("benchmarks")
+PLAYBOOK = Path(__file__).with_name("fanout_noop.yaml")
+WARM_UP_ITEMS = 500
 STATUS_SQL = load_queries("services.ingest")["read_execution"]
 PAUSE_S = 0.004  # a reader, not a flood: what is measured is one read beside the work, not a queue of reads
 IDLE_READS = 500

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.fanout import print_table
+from benchmarks.report import print_table
 from benchmarks.sampling import hardware
 from noetl_cli.embedded.postgres import discard_postgres, start_postgres
 from noetl_common.bus import MemoryBus

@@ -4,6 +4,7 @@ DROP SCHEMA IF EXISTS floor CASCADE;
 CREATE SCHEMA floor;
 CREATE TABLE floor.event (LIKE noetl.event INCLUDING ALL);
 CREATE TABLE floor.command (LIKE noetl.command INCLUDING ALL);
+CREATE TABLE floor.result_ref (LIKE noetl.result_ref INCLUDING ALL);
 
 -- name: floor_events
 -- One event an item.
@@ -20,6 +21,13 @@ INSERT INTO floor.command (execution_id, command_id, shard_id, step, loop_epoch,
     issued_event_id)
 SELECT 1, r.command_id, 0, 'start', 1, r.iter_index, '{"index": 1}', 1, r.event_id
 FROM json_to_recordset(%(rows)s::json) AS r (event_id bigint, command_id bigint, iter_index int);
+
+-- name: floor_results
+-- One small result an item.
+INSERT INTO floor.result_ref (execution_id, ref_id, ref, step, loop_epoch, iter_index, store_tier, bytes, sha256,
+    inline_payload)
+SELECT 1, n, 'noetl://execution/1/result/start/' || n, 'start', 1, n, 'db', octet_length(%(payload)s), repeat('0', 64), %(payload)s
+FROM generate_series(%(first)s::int, %(last)s::int) AS n;
 
 -- name: floor_claim
 -- Put a batch of commands on lease.
