@@ -8,6 +8,7 @@ import typer
 from noetl_cli.output import say, say_problem
 from noetl_cli.verbs import (
     cancel,
+    chaos,
     compact,
     credential,
     doctor,
@@ -62,6 +63,7 @@ app.add_typer(credential.app, name="credential")
 app.command("doctor")(doctor.doctor)
 app.command("compact")(compact.compact)
 app.command("verify")(verify.verify)
+app.command("chaos")(chaos.chaos)
 app.command("version")(version.version)
 
 

@@ -30,17 +30,30 @@ EXIT_CONFIG = 3  # what a role ends with when a setting is wrong: trying again c
 ROLES = ("meta", "ingest", "compute", "compactor", "worker")
 
 
+Link = Callable[[str, str, str], str]
+# {setting: the server that its URLs name}
+LINKED = {"DATABASE_URL": "postgres", "NATS_URL": "nats", "NOETL_SERVER_URL": "ingest"}
+
 STARTERS: dict[str, Callable[..., Server]] = {"postgres": start_postgres, "nats": start_nats}
 
 
+def direct(_who: str, _what: str, url: str) -> str:
+    """Return the URL by which a process reaches a server: the server's own."""
+    return url
+
+
 class Plan(msgspec.Struct, kw_only=True):
-    """What to run. `port`: of the API, None for any free one. `replicas` None: all roles in one process."""
+    """What to run. `port`: of the API, None for any free one. `replicas` None: all roles in one process.
+
+    `link` says by which URL a process (its name) reaches a server ("postgres", "nats", "ingest") that has this URL.
+    """
 
     owner: str
     port: int | None = None
     replicas: dict[str, int] | None = None
     restart: bool = True
     settings: dict[str, str] = {}
+    link: Link = direct
 
 
 class Stack:
@@ -75,6 +88,7 @@ class Stack:
         }
         begun = time.monotonic()
         for role in roles_of(self.plan, port):
+            role = msgspec.structs.replace(role, environ=_linked(role, environ, self.plan.link))
             self.children.append(Child(role, environ=environ, log_dir=self.state.log_dir))
         api_url = f"http://{LOOPBACK}:{port}"
         self._wait_until_ready()
@@ -205,6 +219,15 @@ def roles_of(plan: Plan, port: int) -> list[Role]:
                 environ["NOETL_SERVER_URL"] = f"http://{LOOPBACK}:{turned[0]}"
             roles.append(Role(role=kind, index=index + 1, port=own_port, environ=environ))
     return roles
+
+
+def _linked(role: Role, environ: Mapping[str, str], link: Link) -> dict[str, str]:
+    """Return the environment of a role, each server's URL as `link` has it; one setting may list several."""
+    given = {**environ, **role.environ}
+    for name, what in LINKED.items():
+        if name in given:
+            given[name] = ",".join(link(role.name, what, url) for url in given[name].split(","))
+    return given
 
 
 def replicas_from(*, processes: bool, workers: int | None, given: list[str]) -> dict[str, int] | None:
