@@ -6,7 +6,11 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 ITEMS ?= 10000
 TOOL ?= python
-RUNS ?= 3
+REPEAT ?= 3
+STEPS ?= 200
+SLEEP_MS ?= 0
+RUNS ?= 1000
+SECONDS_ ?= 60
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 BIN := .venv/bin
@@ -58,7 +62,19 @@ walk: install ## Run one event's path through the house (docs/WALK.md)
 
 .PHONY: bench-fanout
 bench-fanout: install ## Measure a parallel loop of ITEMS=10000 items, TOOL=python or noop; ends in one JSON line
-	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS) --tool $(TOOL) --runs $(RUNS) $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS) --tool $(TOOL) --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-chain
+bench-chain: install ## Measure one step after another: STEPS=200 of TOOL=python or noop, each sleeping SLEEP_MS=0
+	@$(BIN)/python -m benchmarks.chain --steps $(STEPS) --tool $(TOOL) --sleep-ms $(SLEEP_MS) --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-starts
+bench-starts: install ## Measure RUNS=1000 runs of one step, 32 in flight
+	@$(BIN)/python -m benchmarks.starts --starts $(RUNS) --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-idle
+bench-idle: install ## Measure what a stack costs that has nothing to do
+	@$(BIN)/python -m benchmarks.idle --runs $(REPEAT) $(BENCH_ARGS)
 
 .PHONY: bench-compact
 bench-compact: install ## Measure folding, dropping, lineage and status reads; ends in one JSON line

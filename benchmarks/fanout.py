@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.floor import floor_items_per_s
+from benchmarks.floor import Shape, floor_per_s
 from benchmarks.loops import one_run
 from benchmarks.report import Figures, medians, parser_of, report
 from benchmarks.rows import Rows, row_operations
@@ -60,7 +60,7 @@ def timed(b: Bench, where: Mapping[str, Any], payload: Mapping[str, Any], *, too
     """Return the figures of one run, and those of the raw limit right after it."""
     figures = one_run(b, where, payload)
     items = min(payload["items"], FLOOR_ITEMS_MAX)
-    floor = floor_items_per_s(b.running.database_url, items, with_results=tool == "python")
+    floor = floor_per_s(b.running.database_url, items, Shape(with_results=tool == "python"))
     return {
         **figures,
         "floor_items_per_s": round(floor, 1),

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 def report(name: str, measure: Callable[[], Figures], settings: Mapping[str, Any]) -> int:
     """Measure, print the table and the JSON line; return the exit code: 0, or 1 when a run failed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended by another, it leaves nothing behind either
     try:
         figures = measure()
     except NoetlError as exc:
@@ -62,7 +64,7 @@ def print_table(figures: Figures) -> None:
         if isinstance(value, dict):
             print(name)
             for part, part_value in value.items():
-                print(f"  {part:<24} {part_value!s:>12}")
+                print(f"  {part:<24} {part_value!s:>12}" if len(part) <= 24 else f"  {part} {part_value}")
         else:
             low, high = spread.get(name, (value, value))
             print(f"{name:<26} {value!s:>12}" + (f"  [{low} to {high}]" if low != high else ""))

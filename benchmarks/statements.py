@@ -10,18 +10,23 @@ import msgspec
 
 from benchmarks.stack import SQL, Bench, Conn
 
-LINE = re.compile(rb"^<<([^>]*)>> LOG:  (?:statement|execute [^:]*): *(\w*)", re.MULTILINE)
+LINE = re.compile(rb"^<<([^>]*)>> LOG:  (?:statement|execute [^:]*): *(.*)$", re.MULTILINE)
 ROLES = ("ingest", "compute", "compactor", "meta")
 TRANSACTION = {b"BEGIN", b"COMMIT", b"ROLLBACK", b"SAVEPOINT", b"RELEASE"}
+TEXT_MAX = 72
 RELOAD_S = 0.3  # until every session has read its settings again
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """Statements by role in a span of `seconds`: all, and those that only begin or end a transaction."""
+    """Statements by role in a span of `seconds`: all, those around a transaction, and the texts of the others.
+
+    Shapes: `texts` counts "role: first line of the statement".
+    """
 
     seconds: float
     all: Counter[str]
     transaction: Counter[str]
+    texts: Counter[str]
 
 
 class StatementLog:
@@ -31,7 +36,7 @@ class StatementLog:
     """
 
     def __init__(self, bench: Bench) -> None:
-        self.counted = Counted(0.0, Counter(), Counter())
+        self.counted = Counted(0.0, Counter(), Counter(), Counter())
         self._conn: Conn = bench.conn
         self._path: Path = bench.stack.servers["postgres"].home / "postgres.log"
 
@@ -57,19 +62,19 @@ class StatementLog:
 
 
 def count(log: bytes, seconds: float) -> Counted:
-    """Return the statements of a log by role; those of playbooks' own tools count for the worker, others for nobody."""
-    every: Counter[str] = Counter()
-    transaction: Counter[str] = Counter()
-    for application, word in LINE.findall(log):
+    """Return the statements of a log by role; those of nobody's count for nobody. Playbooks' databases log none."""
+    counted = Counted(seconds, Counter(), Counter(), Counter())
+    for application, text in LINE.findall(log):
         role = _role_of(application.decode())
-        every[role] += 1
-        transaction[role] += word.upper() in TRANSACTION
-    every.pop("", None)
-    transaction.pop("", None)
-    return Counted(seconds, every, transaction)
+        if not role:
+            continue
+        counted.all[role] += 1
+        if text.partition(b" ")[0].upper() in TRANSACTION:
+            counted.transaction[role] += 1
+        else:
+            counted.texts[f"{role}: {text[:TEXT_MAX].decode(errors='replace')}"] += 1
+    return counted
 
 
 def _role_of(application: str) -> str:
-    if application.startswith("noetl/"):
-        return "worker"
     return next((role for role in ROLES if role in application), "")

@@ -5,6 +5,7 @@ CREATE SCHEMA floor;
 CREATE TABLE floor.event (LIKE noetl.event INCLUDING ALL);
 CREATE TABLE floor.command (LIKE noetl.command INCLUDING ALL);
 CREATE TABLE floor.result_ref (LIKE noetl.result_ref INCLUDING ALL);
+CREATE TABLE floor.execution (LIKE noetl.execution INCLUDING ALL);
 
 -- name: floor_events
 -- One event an item.
@@ -21,6 +22,11 @@ INSERT INTO floor.command (execution_id, command_id, shard_id, step, loop_epoch,
     issued_event_id)
 SELECT 1, r.command_id, 0, 'start', 1, r.iter_index, '{"index": 1}', 1, r.event_id
 FROM json_to_recordset(%(rows)s::json) AS r (event_id bigint, command_id bigint, iter_index int);
+
+-- name: floor_executions
+-- One execution a run.
+INSERT INTO floor.execution (execution_id, shard_id, catalog_id, path, version)
+SELECT n, 0, 1, 'benchmarks/floor', 1 FROM generate_series(%(first)s::int, %(last)s::int) AS n;
 
 -- name: floor_results
 -- One small result an item.
