@@ -20,7 +20,7 @@ from noetl_common.event_log import event_of
 from noetl_common.loop import is_expected
 from noetl_common.wire import Heartbeat
 from services.ingest import decisions, store_claims
-from services.ingest.loops.route_shards import watch_shards_once
+from services.ingest.loops.route_shards import Watcher
 from services.meta.loops.elect_leader import Leadership, elect_leader_once
 from services.meta.loops.reap_commands import reap_commands_once
 from tests.ingesting import report_of, rows_of
@@ -91,7 +91,7 @@ class Crowd:
         return lambda: bench.router.route_once(shard_id)
 
     def _watching(self, bench: Bench) -> Callable[[], Awaitable[int]]:
-        return lambda: watch_shards_once(bench.pool, bench.leases, bench.handover)
+        return Watcher(bench.pool, bench.leases, bench.handover).look_once
 
     def _working(self, bench: Bench) -> Callable[[], Awaitable[int]]:
         async def once() -> int:

@@ -71,6 +71,11 @@ async def connect(url: str, *, name: str = "noetl") -> Bus:
     return bus
 
 
+def hears_others(bus: Bus) -> bool:
+    """Return True while bells that other processes ring arrive here."""
+    return isinstance(bus, NatsBus) and bus.connected
+
+
 def check_url(url: str) -> None:
     """Return if `url` is one of a NATS server. Errors: ConfigError."""
     if urlsplit(url).scheme not in SCHEMES or not urlsplit(url).hostname:

@@ -38,6 +38,14 @@ def env(name: str, *, doc: str, unit: str = "", secret: bool = False) -> Setting
 
 DatabaseUrl = Annotated[str, env("DATABASE_URL", doc="Postgres, as postgresql://user:password@host/name.", secret=True)]
 
+DeathDetector = Annotated[
+    bool,
+    env(
+        "NOETL_DEATH_DETECTOR",
+        doc="Hold a session lock, which ends with the process; false behind a pooler of transactions (PgBouncer).",
+    ),
+]
+
 
 class _Field(NamedTuple):
     """One field that has a variable; `kind` is its bare type, `limits` what else its annotation demands."""

@@ -45,17 +45,33 @@ def json_text(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
-def open_pool(dsn: str, *, size_max: int, name: str, statement_timeout_s: float = 30.0) -> Pool:
+def open_pool(
+    dsn: str, *, size_max: int, name: str, statement_timeout_s: float = 30.0, lock_timeout_s: float = 2.0
+) -> Pool:
     """Return a pool, not yet opened: `async with open_pool(...) as pool`.
 
     Each session is in UTC, gives up a lock after 2 s and is cut off after 3 s idle in a transaction: a frozen
     owner would otherwise block its own takeover (docs/adr/0010-leases.md).
     """
+    kwargs = _session_of(name, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
+    return AsyncConnectionPool(
+        dsn, min_size=1, max_size=size_max, open=False, kwargs=kwargs, name=name, timeout=10, max_idle=300
+    )
+
+
+async def open_session(dsn: str, *, name: str) -> Conn:
+    """Return a connection of one's own, in autocommit; one whose other end is gone is noticed within seconds."""
+    settings = _session_of(name, statement_timeout_s=30.0, lock_timeout_s=2.0)
+    settings["options"] += " -c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3"
+    return await psycopg.AsyncConnection[DictRow].connect(dsn, autocommit=True, **settings)
+
+
+def _session_of(name: str, *, statement_timeout_s: float, lock_timeout_s: float) -> dict[str, Any]:
     options = (
-        f"-c timezone=UTC -c lock_timeout=2000 -c idle_in_transaction_session_timeout=3000"
+        f"-c timezone=UTC -c lock_timeout={int(lock_timeout_s * 1000)} -c idle_in_transaction_session_timeout=3000"
         f" -c statement_timeout={int(statement_timeout_s * 1000)} -c jit=off"
     )
-    kwargs: dict[str, Any] = {
+    return {
         "row_factory": dict_row,
         "options": options,
         "application_name": name,
@@ -64,9 +80,24 @@ def open_pool(dsn: str, *, size_max: int, name: str, statement_timeout_s: float 
         "keepalives_count": 3,
         "connect_timeout": 5,
     }
-    return AsyncConnectionPool(
-        dsn, min_size=1, max_size=size_max, open=False, kwargs=kwargs, name=name, timeout=10, max_idle=300
-    )
+
+
+@asynccontextmanager
+async def single(pool: Pool) -> AsyncIterator[Conn]:
+    """Lend a connection on which each statement is a transaction of its own, and one message to the server.
+
+    Errors: Unavailable when the pool or the server does not answer; other psycopg errors pass through.
+    """
+    try:
+        async with pool.connection() as conn:
+            await conn.set_autocommit(True)
+            try:
+                yield conn
+            finally:
+                if not conn.closed:
+                    await conn.set_autocommit(False)
+    except PoolTimeout as exc:
+        raise Unavailable(f"no Postgres connection within {pool.timeout:.0f} s ({pool.name})") from exc
 
 
 @asynccontextmanager

@@ -13,6 +13,8 @@ from noetl_common.errors import NoetlError
 from noetl_common.log import get_logger
 
 ERROR_PAUSE_MAX_S = 5.0
+SAFETY_POLL_S = 5.0  # how often to look although bells ring: one may be lost
+QUIET_POLL_MAX_S = 1.0  # how often to look at least where nothing rings
 
 log = get_logger(__name__)
 
@@ -20,12 +22,13 @@ log = get_logger(__name__)
 class Loop(msgspec.Struct, kw_only=True):
     """One loop of a service. `once` does one bounded batch and returns how many it did, 0 = idle.
 
-    `wake` ends an idle pause early; it never carries anything, so a lost ring costs `idle_pause_s` at most.
+    `wake` ends an idle pause early; it never carries anything, so a lost ring costs `idle_pause_s` at most: seconds, or
+    what the function says for the n-th idle batch in a row.
     """
 
     name: str
     once: Callable[[], Awaitable[int]]
-    idle_pause_s: float = 1.0
+    idle_pause_s: float | Callable[[int], float] = 1.0
     error_pause_s: float = 0.1
     wake: asyncio.Event | None = None
 
@@ -36,7 +39,7 @@ async def run_loop(loop: Loop, stop: asyncio.Event) -> None:
     Errors: what is expected (NoetlError, retryable SQLSTATE) is logged, counted and waited out; all else is a bug
     and passes through.
     """
-    failures = 0
+    failures = idle = 0
     stopping = asyncio.create_task(stop.wait(), name=f"{loop.name}.stop")
     try:
         while not stop.is_set():
@@ -57,12 +60,20 @@ async def run_loop(loop: Loop, stop: asyncio.Event) -> None:
                 continue
             failures = 0
             if done:
+                idle = 0
                 metrics.observe("noetl_loop_batch_seconds", time.monotonic() - started, loop=loop.name)
                 await asyncio.sleep(0)  # a loop that never waits for IO must let the others run
             else:
-                await _pause(stopping, loop.wake, loop.idle_pause_s)
+                idle += 1
+                pause = loop.idle_pause_s
+                await _pause(stopping, loop.wake, pause(idle) if callable(pause) else pause)
     finally:
         stopping.cancel()
+
+
+def poll_pause_s(idle: int, *, first_s: float, is_rung: bool) -> float:
+    """Return how long to wait after the n-th idle look in a row: long where bells ring, else longer and longer."""
+    return SAFETY_POLL_S if is_rung else min(QUIET_POLL_MAX_S, first_s * 2 ** min(idle - 1, 16))
 
 
 def is_expected(error: BaseException) -> bool:

@@ -73,6 +73,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_route_consequences_total", "counter", "Consequences written.", ("event_type",)),
     Metric("noetl_poison_inputs_total", "counter", "Inputs that could not be routed; their run failed."),
     Metric("noetl_recovery_replayed_events", "gauge", "Inputs read again at the last takeover.", ("role", "shard")),
+    Metric("noetl_replay_window_seconds", "gauge", "Time until those inputs were done again.", ("role", "shard")),
     Metric("noetl_executions_started_total", "counter", "Runs started."),
     Metric("noetl_executions_ended_total", "counter", "Runs ended.", ("status",)),
     # compute.
@@ -82,6 +83,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_projection_errors_total", "counter", "Events that could not be projected.", ("event_type",)),
     # meta.
     Metric("noetl_leader", "gauge", "1 while this instance leads.", ("instance",)),
+    Metric("noetl_shard_assignments_total", "counter", "Shards given to an owner, by why.", ("role", "cause")),
     Metric("noetl_shards_unowned", "gauge", "Shards without a live owner.", ("role",)),
     Metric("noetl_checkpoint_age_seconds", "gauge", "Time since the shard's last checkpoint.", ("shard",)),
     Metric("noetl_reaper_reissued_total", "counter", "Commands taken back from lost workers.", ("reason",)),

@@ -4,6 +4,7 @@ COMMANDS = "noetl.commands"
 SHARDS = "noetl.shards"
 PROJECTED = "noetl.projected"
 META_WAKE = "noetl.meta.wake"  # rung when there may be a shard to assign
+LEASES = "noetl.leases"
 # What NATS reads as structure; a pool's name may hold any of them.
 _RESERVED = str.maketrans({"*": "_", ">": "_", ".": "_", " ": "_", "\t": "_", "\r": "_", "\n": "_"})
 
@@ -21,6 +22,11 @@ def shard_bell(shard_id: int) -> str:
 def projected_bell(shard_id: int) -> str:
     """Return the subject rung when a shard's read models moved."""
     return f"{PROJECTED}.{shard_id}"
+
+
+def leases_bell(role: str) -> str:
+    """Return the subject rung when a role's shards were given to someone."""
+    return f"{LEASES}.{role}"
 
 
 def last_token(subject: str) -> str:

@@ -12,6 +12,7 @@ from noetl_common.leases import Leases, renewal_loop
 from noetl_common.log import get_logger
 from noetl_common.loop import Loop
 from noetl_common.process import Service
+from noetl_common.session_lock import session_lock
 from noetl_common.store.config import open_store
 from services.compactor import store
 from services.compactor.compactor import Compactor
@@ -36,7 +37,12 @@ async def app(config: Config) -> AsyncIterator[Service]:
     working = open_pool(
         config.database_url, size_max=config.pool_size, name=name, statement_timeout_s=STATEMENT_TIMEOUT_S
     )
-    async with working as pool, open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name=name) as lease_pool:
+    is_wanted = config.enabled and config.death_detector
+    async with (
+        session_lock(config.database_url, role="compactor", instance=instance, is_wanted=is_wanted) as lock,
+        working as pool,
+        open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name=name) as lease_pool,
+    ):
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
         checks: dict[str, Callable[[], Awaitable[None]]] = {"postgres": partial(store.ping, pool)}
         if not config.enabled:
@@ -48,7 +54,13 @@ async def app(config: Config) -> AsyncIterator[Service]:
         try:
             await payloads.start()
             leases = Leases(
-                lease_pool, role="compactor", instance=instance, lease_s=config.lease_s, clock=clock, bus=bus
+                lease_pool,
+                role="compactor",
+                instance=instance,
+                lease_s=config.lease_s,
+                clock=clock,
+                bus=bus,
+                lock=lock,
             )
             compactor = Compactor(
                 pool=pool,

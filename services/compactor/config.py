@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from noetl_common.config import env
+from noetl_common.config import DeathDetector, env
 from noetl_common.store.config import Stores
 
 
@@ -14,6 +14,7 @@ class Config(Stores, frozen=True, kw_only=True):
     enabled: Annotated[
         bool, env("NOETL_COMPACTOR_ENABLED", doc="Fold finished runs into manifests and drop their part of the log.")
     ] = False
+    death_detector: DeathDetector = True
     retention_days: Annotated[
         float,
         env("NOETL_RETENTION_DAYS", unit="days", doc="How long after its end a run stays in the log."),

@@ -10,8 +10,9 @@ from noetl_common.clock import Clock, SystemClock
 from noetl_common.db import open_pool, wait_until_migrated
 from noetl_common.ids import mint_instance
 from noetl_common.leases import Leases, renewal_loop
-from noetl_common.loop import Loop
+from noetl_common.loop import Loop, poll_pause_s
 from noetl_common.process import Service
+from noetl_common.session_lock import session_lock
 from noetl_common.subjects import SHARDS, last_token
 from services.compute import store
 from services.compute.config import Config
@@ -27,13 +28,22 @@ async def app(config: Config) -> AsyncIterator[Service]:
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "compute")
     async with (
+        session_lock(config.database_url, role="compute", instance=instance, is_wanted=config.death_detector) as lock,
         open_pool(config.database_url, size_max=config.pool_size, name="noetl-compute") as pool,
         open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name="noetl-compute-lease") as lease_pool,
     ):
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
         bus = await buses.connect(config.nats_url)
         try:
-            leases = Leases(lease_pool, role="compute", instance=instance, lease_s=config.lease_s, clock=clock, bus=bus)
+            leases = Leases(
+                lease_pool,
+                role="compute",
+                instance=instance,
+                lease_s=config.lease_s,
+                clock=clock,
+                bus=bus,
+                lock=lock,
+            )
             wake = leases.changed
 
             async def ring(subject: str, _payload: bytes) -> None:
@@ -56,7 +66,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
                     Loop(
                         name="project_shards",
                         once=partial(project_in_windows_once, projector, config.batch_window_ms / 1000, clock=clock),
-                        idle_pause_s=config.poll_ms / 1000,
+                        idle_pause_s=partial(_poll_pause_s, config.poll_ms / 1000, bus),
                         wake=wake,
                     ),
                 ],
@@ -67,6 +77,10 @@ async def app(config: Config) -> AsyncIterator[Service]:
             )
         finally:
             await bus.close()
+
+
+def _poll_pause_s(first_s: float, bus: buses.Bus, idle: int) -> float:
+    return poll_pause_s(idle, first_s=first_s, is_rung=buses.hears_others(bus))
 
 
 async def project_in_windows_once(projector: Projector, window_s: float, *, clock: Clock) -> int:

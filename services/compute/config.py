@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from noetl_common.config import Common, env
+from noetl_common.config import Common, DeathDetector, env
 
 
 class Config(Common, frozen=True, kw_only=True):
@@ -11,6 +11,7 @@ class Config(Common, frozen=True, kw_only=True):
     lease_s: Annotated[
         float, env("NOETL_SHARD_LEASE_SEC", unit="s", doc="How long a process owns a shard without a sign of life.")
     ] = 4.0
+    death_detector: DeathDetector = True
     batch_window_ms: Annotated[
         int, env("NOETL_PROJECTION_BATCH_WINDOW_MS", unit="ms", doc="Under load, the time between two batches.")
     ] = 100
@@ -18,7 +19,7 @@ class Config(Common, frozen=True, kw_only=True):
         int, env("NOETL_PROJECTION_BATCH_SIZE", doc="The most events of a shard projected in one transaction.")
     ] = 500
     poll_ms: Annotated[
-        int, env("NOETL_PROJECTION_POLL_MS", unit="ms", doc="How often to look when no doorbell rings.")
+        int, env("NOETL_PROJECTION_POLL_MS", unit="ms", doc="How often to look where nothing rings; idle, up to 1 s.")
     ] = 250
     cached_executions_max: Annotated[
         int, env("NOETL_PROJECTION_CACHE_SIZE", doc="Executions whose state one process keeps in memory.")

@@ -9,7 +9,7 @@ from noetl_common.core.events import Event
 from noetl_common.core.progress import Progress
 from noetl_common.core.shard import last_id
 from noetl_common.core.state import ExecutionState
-from noetl_common.db import Conn, Pool, json_text, transaction
+from noetl_common.db import Conn, Pool, json_text, single
 from noetl_common.event_log import event_of
 from noetl_common.sql import load_queries
 
@@ -41,13 +41,13 @@ class Run(msgspec.Struct, kw_only=True):
 
 async def ping(pool: Pool) -> None:
     """Return when the database answers."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         await conn.execute(SQL["ping"])
 
 
 async def read_positions(pool: Pool, shards: Collection[int]) -> list[Position]:
     """Return how far each shard is routed and projected."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["read_positions"], {"shards": list(shards)})).fetchall()
     return msgspec.convert(rows, list[Position])
 
@@ -60,14 +60,14 @@ async def read_events(pool: Pool, position: Position, limit: int) -> list[Event]
         "until": position.routed,
         "limit": limit,
     }
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["read_events"], args)).fetchall()
     return [event_of(row) for row in rows]
 
 
 async def read_runs(pool: Pool, executions: Collection[int]) -> dict[int, Run]:
     """Return {execution id: what is projected of it}; an execution never projected starts empty."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["read_runs"], {"executions": list(executions)})).fetchall()
     found = {row["execution_id"]: _run_of(row) for row in rows}
     return {

@@ -113,6 +113,7 @@ class Router:
         except BaseException:
             self._doubt(shard_id)
             raise
+        self.leases.recoveries.advance(shard_id, len(batch.decisions))
         _measure(batch, seconds=time.monotonic() - began_s)
         return len(batch.decisions)
 
@@ -120,9 +121,7 @@ class Router:
         shard = self._shards.get(shard_id)
         if shard is None or shard.epoch != epoch:
             seq, waiting = await decisions.read_cursor(self.pool, shard_id, epoch=epoch)
-            if shard is None or shard.epoch != NO_EPOCH:
-                log.info("shard.taken_over", shard_id=shard_id, epoch=epoch, seq=seq, replayed_events=waiting)
-                metrics.gauge("noetl_recovery_replayed_events", waiting, role="ingest", shard=shard_id)
+            self.leases.recoveries.begin(shard_id, epoch=epoch, waiting=waiting)
             inputs_max = shard.inputs_max if shard is not None else BATCH_INPUTS_MAX
             shard = self._shards[shard_id] = Shard(shard_id=shard_id, epoch=epoch, seq=seq, inputs_max=inputs_max)
         return shard
@@ -283,6 +282,8 @@ class Router:
         shard.made = []  # they are stored now
         shard.inputs_max = min(BATCH_INPUTS_MAX, shard.inputs_max * 2)
         self._forget_ended(shard, batch)
+        if any(decision.timers for decision in batch.decisions):
+            self.leases.changed.set()  # the watcher sleeps until the next timer that it knew of
         await self._ring(shard.shard_id, applied)
 
     async def _fail_alone(self, shard: Shard, batch: Batch, error: Exception) -> Applied:

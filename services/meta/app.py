@@ -14,6 +14,7 @@ from noetl_common.ids import mint_instance
 from noetl_common.log import get_logger
 from noetl_common.loop import Loop
 from noetl_common.process import Service
+from noetl_common.session_lock import session_lock
 from noetl_common.subjects import META_WAKE
 from services.meta import store
 from services.meta.config import Config
@@ -26,7 +27,8 @@ from services.meta.loops.reap_commands import reap_commands_once
 from services.meta.loops.write_checkpoints import write_checkpoints_once
 
 log = get_logger(__name__)
-ASSIGN_PAUSE_S = 0.2  # a shard that was given back waits this long at most, also without a bus
+CHECKPOINT_REST_S = 5.0  # how often the ages of checkpoints are shown while nothing advances
+FENCE_WAIT_S = 0.2  # how long giving away one shard waits for its old owner's transaction
 SWEEP_PAUSE_S = 60.0
 START_PAUSE_S = 0.2
 MEASURE_PAUSE_S = 5.0
@@ -38,29 +40,47 @@ async def app(config: Config) -> AsyncIterator[Service]:
     clock = SystemClock()
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "meta")
-    leadership = Leadership(instance=instance, lease_s=config.lease_s, clock=clock)
     await _prepare(config, clock)
-    async with open_pool(config.database_url, size_max=config.pool_size, name="noetl-meta") as pool:
+    dsn = config.database_url
+    async with (
+        session_lock(dsn, role="meta", instance=instance, is_wanted=config.death_detector) as lock,
+        open_pool(dsn, size_max=config.pool_size, name="noetl-meta") as pool,
+        # A frozen owner's transaction must not hold up the shards of others.
+        open_pool(dsn, size_max=1, name="noetl-meta-lease", lock_timeout_s=FENCE_WAIT_S) as lease_pool,
+    ):
+        leadership = Leadership(instance=instance, lease_s=config.lease_s, clock=clock, lock=lock)
         bus = await buses.connect(config.nats_url)
         try:
             wake = asyncio.Event()
             await bus.subscribe(META_WAKE, _ringing(wake))
             yield Service(
                 name="meta",
-                loops=_loops(config, pool, leadership, bus=bus, wake=wake),
+                loops=[
+                    _leading(lease_pool, leadership, bus=bus, wake=wake),
+                    *_loops(config, pool, leadership, bus=bus),
+                ],
                 checks={"postgres": partial(store.ping, pool)},
                 host=config.host,
                 port=config.port,
-                on_stop=[partial(resign, pool, leadership)],
+                on_stop=[partial(resign, lease_pool, leadership)],
             )
         finally:
             await bus.close()
 
 
-def _loops(config: Config, pool: Pool, leadership: Leadership, *, bus: Bus, wake: asyncio.Event) -> list[Loop]:
-    elect = partial(elect_leader_once, pool, leadership)
-    assign = partial(assign_shards_once, pool, leadership)
-    checkpoints = partial(write_checkpoints_once, pool, leadership)
+def _leading(pool: Pool, leadership: Leadership, *, bus: Bus, wake: asyncio.Event) -> Loop:
+    """Return the loop that bids, looks and assigns; a leader looks more often while anything runs."""
+
+    async def lead() -> int:
+        await elect_leader_once(pool, leadership)
+        await assign_shards_once(pool, leadership, bus)
+        return 0
+
+    return Loop(name="elect_leader", once=lead, idle_pause_s=lambda _rounds: leadership.pause_s(), wake=wake)
+
+
+def _loops(config: Config, pool: Pool, leadership: Leadership, *, bus: Bus) -> list[Loop]:
+    """Return the loops of what else a leader sees to."""
     reap = partial(reap_commands_once, pool, leadership, bus, crashes_max=config.command_crashes_max)
     partitions = partial(
         create_partitions_once,
@@ -70,18 +90,23 @@ def _loops(config: Config, pool: Pool, leadership: Leadership, *, bus: Bus, wake
         ahead=config.partitions_ahead,
     )
     drop = partial(drop_expired_once, pool, leadership, keep_hours=config.checkpoint_keep_hours)
+    noted, noted_s = "", 0.0
 
-    async def elect_then_assign() -> int:
-        won = await elect()
-        if won:
-            wake.set()
+    async def checkpoint() -> int:
+        nonlocal noted, noted_s
+        progress, now_s = leadership.seen.progress if leadership.seen else "", leadership.clock.monotonic_s()
+        if progress != noted or now_s - noted_s >= CHECKPOINT_REST_S:
+            noted, noted_s = progress, now_s
+            await write_checkpoints_once(pool, leadership)
         return 0
 
+    async def reap_if_leased() -> int:
+        seen = leadership.seen
+        return await reap() if seen is None or seen.has_claims else 0
+
     return [
-        Loop(name="elect_leader", once=elect_then_assign, idle_pause_s=config.lease_s / 4),
-        Loop(name="assign_shards", once=assign, idle_pause_s=ASSIGN_PAUSE_S, wake=wake),
-        Loop(name="write_checkpoints", once=_paced(checkpoints), idle_pause_s=config.checkpoint_interval_ms / 1000),
-        Loop(name="reap_commands", once=reap, idle_pause_s=config.reap_interval_ms / 1000),
+        Loop(name="write_checkpoints", once=checkpoint, idle_pause_s=config.checkpoint_interval_ms / 1000),
+        Loop(name="reap_commands", once=reap_if_leased, idle_pause_s=config.reap_interval_ms / 1000),
         Loop(name="create_partitions", once=partitions, idle_pause_s=SWEEP_PAUSE_S),
         Loop(name="drop_expired", once=drop, idle_pause_s=SWEEP_PAUSE_S),
         Loop(name="measure_queues", once=partial(measure_queues_once, pool, leadership), idle_pause_s=MEASURE_PAUSE_S),
@@ -109,16 +134,6 @@ async def _prepare(config: Config, clock: SystemClock) -> None:
         else:
             log.info("database.ready", migrations_applied=applied, shard_count=config.shard_count)
             return
-
-
-def _paced(once: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
-    """Return `once` as a loop that keeps its interval also when it did something."""
-
-    async def tick() -> int:
-        await once()
-        return 0
-
-    return tick
 
 
 def _ringing(wake: asyncio.Event) -> Callable[[str, bytes], Awaitable[None]]:

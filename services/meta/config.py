@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from noetl_common.config import Common, env
+from noetl_common.config import Common, DeathDetector, env
 
 
 class Config(Common, frozen=True, kw_only=True):
@@ -21,6 +21,7 @@ class Config(Common, frozen=True, kw_only=True):
     lease_s: Annotated[
         float, env("NOETL_SHARD_LEASE_SEC", unit="s", doc="How long a process owns a shard without a sign of life.")
     ] = 4.0
+    death_detector: DeathDetector = True
     checkpoint_interval_ms: Annotated[
         int, env("NOETL_CHECKPOINT_INTERVAL_MS", unit="ms", doc="How often a shard's progress is recorded.")
     ] = 1000

@@ -1,16 +1,16 @@
 """What meta reads and writes, one function a query."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl_common import event_log
-from noetl_common.cluster import SHARDED_ROLES, initialise
+from noetl_common.cluster import LEADER_ROLE, SHARDED_ROLES, initialise
 from noetl_common.core.events import Event
-from noetl_common.core.shard import hashed_id
-from noetl_common.db import Conn, Pool, is_retryable, json_text, migrate, open_pool, transaction
+from noetl_common.db import Conn, Pool, is_retryable, json_text, migrate, open_pool, single, transaction
 from noetl_common.partitions import count_ahead, create_ahead
+from noetl_common.session_lock import runtime_id_of
 from noetl_common.sql import load_queries
 
 SQL = load_queries("services.meta")
@@ -28,14 +28,44 @@ class Leader(NamedTuple):
         return {"leader": self.instance, "leader_epoch": self.epoch}
 
 
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One living process. `is_missing`: it said that it holds its session lock, and nobody holds it."""
+
+    role: str
+    instance: str
+    status: str
+    is_missing: bool
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """How many shards of a role one holder has; `holder` None: those whose lease nobody has."""
+
+    role: str
+    holder: str | None
+    shards: int
+
+
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """One shard in one role; `holder` is its owner, if the lease has not run out, else it is unheld for `unheld_s`."""
+    """One shard in one role. `owner` had the last lease, `holder` is it while that runs; unheld for `unheld_s`."""
 
     role: str
     shard_id: int
     epoch: int
+    owner: str | None
     holder: str | None
     unheld_s: float
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one statement saw. `epoch`: of the leadership, None when another has it; `progress`: of all shards."""
+
+    epoch: int | None
+    processes: list[Process]
+    holdings: list[Holding]
+    free: list[Shard]
+    postgres_age_s: float
+    has_claims: bool
+    progress: str
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,71 +95,68 @@ async def prepare(dsn: str, *, shard_count: int, partition_width_hours: int, now
 
 async def ping(pool: Pool) -> None:
     """Return when the database answers."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         await conn.execute(SQL["ping"])
 
 
-async def lead(pool: Pool, instance: str, lease_s: float) -> int | None:
-    """Take or keep the leadership; return its epoch, or None when another process holds it."""
-    args = {"runtime_id": hashed_id("runtime", "meta", instance), "instance": instance, "lease_s": lease_s}
-    async with transaction(pool) as conn:
-        row = await (await conn.execute(SQL["lead"], args)).fetchone()
-    return None if row is None else int(row["epoch"])
+async def look(
+    pool: Pool, instance: str, *, lease_s: float, silent_s: float, holds_lock: bool, dead: Collection[str]
+) -> Look:
+    """Take or keep the leadership, also from one of the `dead`, and return what there is to see.
+
+    A process that was silent for `silent_s` does not count as living.
+    """
+    args = {
+        "runtime_id": runtime_id_of("meta", instance),
+        "instance": instance,
+        "lease_s": lease_s,
+        "silent_s": silent_s,
+        "holds_lock": holds_lock,
+        "dead": list(dead),
+        "roles": [*SHARDED_ROLES, LEADER_ROLE],
+    }
+    async with single(pool) as conn:
+        row = await (await conn.execute(SQL["look"], args)).fetchone()
+    return msgspec.convert(row, Look)
 
 
 async def resign(pool: Pool, instance: str) -> None:
     """Give the leadership back, if it is held."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         await conn.execute(SQL["resign"], {"instance": instance})
 
 
-async def read_assignment(pool: Pool, lease_s: float) -> tuple[list[Shard], dict[str, set[str]]]:
-    """Return every shard of the sharded roles, and {role: instances alive}."""
-    args = {"roles": list(SHARDED_ROLES), "lease_s": lease_s}
-    async with transaction(pool) as conn:
-        shards = await (await conn.execute(SQL["read_shards"], args)).fetchall()
-        living = await (await conn.execute(SQL["read_living"], args)).fetchall()
-    alive: dict[str, set[str]] = {role: set() for role in SHARDED_ROLES}
-    for row in living:
-        alive[row["role"]].add(row["instance"])
-    return msgspec.convert(shards, list[Shard]), alive
-
-
-async def assign(pool: Pool, leader: Leader, shard: Shard, *, owner: str, lease_s: float) -> bool:
+async def assign(
+    pool: Pool, leader: Leader, shard: Shard, *, owner: str, lease_s: float, dead: Collection[str]
+) -> bool:
     """Give a shard to `owner` and move its fence, in one transaction; False when that must wait."""
-    args = {**msgspec.structs.asdict(shard), **leader.fence, "owner": owner, "lease_s": lease_s}
+    args = {**msgspec.structs.asdict(shard), **leader.fence, "owner": owner, "lease_s": lease_s, "dead": list(dead)}
     try:
-        async with transaction(pool) as conn:
-            await conn.execute(SQL["limit_lock_wait"])
-            await conn.execute(SQL[f"lock_fence_{shard.role}"], args)
-            row = await (await conn.execute(SQL["assign_shard"], args)).fetchone()
-            if row is None:
-                return False
-            await conn.execute(SQL[f"fence_{shard.role}"], {"shard_id": shard.shard_id, "epoch": row["epoch"]})
-            return True
+        async with single(pool) as conn:
+            return (await conn.execute(SQL[f"assign_{shard.role}"], args)).rowcount == 1
     except Exception as error:
         if is_retryable(error):
-            return False  # an old owner's transaction holds the row; the next tick tries again
+            return False  # an old owner's transaction holds the row; the next look tries again
         raise
 
 
 async def write_checkpoints(pool: Pool, leader: Leader) -> list[int]:
     """Record the progress of the shards that advanced; return them."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["write_checkpoints"], leader.fence)).fetchall()
     return [row["shard_id"] for row in rows]
 
 
 async def read_checkpoint_ages(pool: Pool) -> dict[int, float]:
     """Return {shard: seconds since its last checkpoint}."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["read_checkpoint_ages"])).fetchall()
     return {row["shard_id"]: row["age_s"] for row in rows}
 
 
 async def shards_with_expired(pool: Pool, limit: int) -> list[int]:
     """Return the shards in which command leases have run out, ascending."""
-    async with transaction(pool) as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["shards_with_expired"], {"limit": limit})).fetchall()
     return [row["shard_id"] for row in rows]
 
@@ -190,6 +217,6 @@ class Queue(NamedTuple):
 
 async def measure_queues(pool: Pool) -> list[Queue]:
     """Return the queue of each pool that has commands."""
-    async with pool.connection() as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["measure_queues"])).fetchall()
     return [Queue(row["pool"], row["pending"], row["inflight"]) for row in rows]

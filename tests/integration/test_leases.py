@@ -1,10 +1,15 @@
 """Leases: learned from the database, trusted only by the own clock, given back when over quota."""
 
+import asyncio
+
 from noetl_common.clock import SystemClock
 from noetl_common.db import Pool
-from noetl_common.leases import MARGIN_S, Leases
+from noetl_common.leases import EXPECTING_PAUSE_S, EXPECTING_S, MARGIN_S, Leases
 from tests.histories import execute, own, rows
+from tests.running import wait_until
 from tests.servers import SHARD_COUNT
+
+FREE = "SELECT shard_id FROM noetl.execution_shard WHERE role = 'ingest' AND owner_instance IS NULL"
 
 
 class HandClock(SystemClock):
@@ -106,6 +111,60 @@ async def test_a_dead_peer_does_not_count(pool: Pool) -> None:
     await execute(pool, "UPDATE noetl.runtime SET heartbeat = heartbeat - '5 s'::interval WHERE name = 'dead'")
     await old.renew_once()
     assert len(old.owned()) == SHARD_COUNT
+
+
+async def test_a_process_that_lacks_shards_asks_often_but_not_for_ever(pool: Pool) -> None:
+    clock = HandClock()
+    leases = leases_of(pool, "a", clock=clock)
+    await leases.renew_once()
+    assert leases.pause_s() == EXPECTING_PAUSE_S
+    clock.at_s += EXPECTING_S
+    assert leases.pause_s() == 1.0
+    await own(pool, role="ingest", instance="a")
+    await leases.renew_once()
+    assert leases.pause_s() == 1.0
+
+
+async def test_a_draining_owner_gives_everything_to_the_others_and_a_cordoned_one_nothing(pool: Pool) -> None:
+    old, new = leases_of(pool, "old"), leases_of(pool, "new")
+    await own(pool, role="ingest", instance="old")
+    await own(pool, role="meta", instance="leader")
+    await old.renew_once()
+    await new.renew_once()
+    await execute(pool, "UPDATE noetl.runtime SET status = 'cordoned' WHERE name = 'old'")
+    await old.renew_once()
+    assert len(old.owned()) == SHARD_COUNT
+    await execute(pool, "UPDATE noetl.runtime SET status = 'draining' WHERE name = 'old'")
+    for left in (12, 8, 4, 0):
+        await old.renew_once()
+        assert len(old.owned()) == left
+
+
+async def test_a_planned_hand_over_waits_for_the_batch_under_way_and_begins_no_other(pool: Pool) -> None:
+    old, new = leases_of(pool, "old"), leases_of(pool, "new")
+    await own(pool, role="ingest", instance="old")
+    await own(pool, role="meta", instance="leader")
+    await old.renew_once()
+    await new.renew_once()
+    with old.at_work(15):
+        shedding = asyncio.create_task(old.renew_once())
+        await wait_until(lambda: 15 not in old.owned(), what="nothing new begins")
+        assert await rows(pool, FREE) == []
+    assert await shedding == 4
+    assert len(await rows(pool, FREE)) == 4
+
+
+async def test_a_shard_whose_batch_does_not_end_is_given_back_later(pool: Pool) -> None:
+    old, new = leases_of(pool, "old"), leases_of(pool, "new")
+    await own(pool, role="ingest", instance="old")
+    await own(pool, role="meta", instance="leader")
+    await old.renew_once()
+    await new.renew_once()
+    with old.at_work(15):
+        assert await old.renew_once() == 3
+        assert 15 not in [row["shard_id"] for row in await rows(pool, FREE)]
+    await old.renew_once()
+    assert 15 in [row["shard_id"] for row in await rows(pool, FREE)]
 
 
 async def test_a_planned_stop_leaves_every_shard_free_and_no_trace(pool: Pool) -> None:

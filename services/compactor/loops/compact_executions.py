@@ -25,7 +25,8 @@ async def compact_executions_once(compactor: Compactor) -> int:
         if range_ is None:
             continue
         try:
-            looked_at += 1 + await compact_shard(compactor, range_, shard_id=shard_id, epoch=epoch)
+            with compactor.leases.at_work(shard_id):
+                looked_at += 1 + await compact_shard(compactor, range_, shard_id=shard_id, epoch=epoch)
         except Fenced as fenced:
             compactor.leases.forget(shard_id)
             metrics.inc("noetl_fenced_writes_total", 1, role="compactor")

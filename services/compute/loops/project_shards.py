@@ -34,12 +34,10 @@ class Runs:
         self._positions: dict[int, tuple[int, int]] = {}
         self._shards: dict[int, set[int]] = {}
 
-    def align(self, position: Position, epoch: int) -> bool:
-        """Forget a shard's executions unless they stand exactly where the shard does; return whether they did."""
-        aligned = self._positions.get(position.shard_id) == (epoch, position.projected)
-        if not aligned:
+    def align(self, position: Position, epoch: int) -> None:
+        """Forget a shard's executions unless they stand exactly where the shard does."""
+        if self._positions.get(position.shard_id) != (epoch, position.projected):
             self.forget(position.shard_id)
-        return aligned
 
     def take(self, shard_id: int, executions: Collection[int]) -> dict[int, Run]:
         """Return the executions known, and give them up: folding changes them."""
@@ -83,22 +81,32 @@ async def project_shards_once(projector: Projector) -> int:
         return 0
     projected = 0
     for position in await store.read_positions(projector.pool, owned):
-        metrics.gauge("noetl_projection_lag_seconds", position.lag_s or 0.0, shard=position.shard_id)
-        if position.projected >= position.routed:
+        shard_id, epoch = position.shard_id, owned[position.shard_id]
+        metrics.gauge("noetl_projection_lag_seconds", position.lag_s or 0.0, shard=shard_id)
+        behind = max(0, position.routed_seq - seq_in(position.projected))
+        projector.leases.recoveries.begin(shard_id, epoch=epoch, waiting=behind)
+        if position.projected >= position.routed or shard_id not in projector.leases.owned():
             continue
-        try:
-            projected += await project_shard(projector, position, owned[position.shard_id])
-        except Fenced as fenced:
-            projector.leases.forget(position.shard_id)
-            metrics.inc("noetl_fenced_writes_total", 1, role="compute")
-            log.warning("shard.fenced", shard_id=position.shard_id, error=fenced)
-        except Exception as error:
-            if is_expected(error):
-                raise
-            # A run that cannot be read or saved: the shard's others must not wait for it.
-            log.exception("projection.apart", shard_id=position.shard_id)
-            projected += await project_apart(projector, position, owned[position.shard_id])
+        with projector.leases.at_work(shard_id):
+            projected += await _project(projector, position, epoch)
     return projected
+
+
+async def _project(projector: Projector, position: Position, epoch: int) -> int:
+    """Project one batch of a shard, whatever stands in it; return how many events."""
+    try:
+        return await project_shard(projector, position, epoch)
+    except Fenced as fenced:
+        projector.leases.forget(position.shard_id)
+        metrics.inc("noetl_fenced_writes_total", 1, role="compute")
+        log.warning("shard.fenced", shard_id=position.shard_id, error=fenced)
+        return 0
+    except Exception as error:
+        if is_expected(error):
+            raise
+        # A run that cannot be read or saved: the shard's others must not wait for it.
+        log.exception("projection.apart", shard_id=position.shard_id)
+        return await project_apart(projector, position, epoch)
 
 
 async def project_apart(projector: Projector, position: Position, epoch: int) -> int:
@@ -127,6 +135,7 @@ async def project_apart(projector: Projector, position: Position, epoch: int) ->
                 metrics.inc("noetl_projection_errors_total", 1, event_type=own[0].event_type)
                 log.exception("projection.parked", execution_id=execution_id)
                 await _save_apart(conn, _parked(execution_id, own, f"{type(error).__name__}: {error}"))
+    _note_progress(projector, position, new)
     await projector.bus.publish(projected_bell(position.shard_id))
     return len(events)
 
@@ -151,9 +160,7 @@ async def project_shard(projector: Projector, position: Position, epoch: int) ->
     """
     started_s = projector.clock.monotonic_s()
     shard_id, runs = position.shard_id, projector.runs
-    if not runs.align(position, epoch):
-        behind = position.routed_seq - seq_in(position.projected)
-        metrics.gauge("noetl_recovery_replayed_events", behind, role="compute", shard=shard_id)
+    runs.align(position, epoch)
     try:
         # 1. gather
         events = await store.read_events(projector.pool, position, projector.batch_events_max)
@@ -176,10 +183,15 @@ async def project_shard(projector: Projector, position: Position, epoch: int) ->
         runs.forget(shard_id)  # what was folded may not be what was committed
         raise
     runs.keep(shard_id, epoch=epoch, projected=new, runs=touched)
+    _note_progress(projector, position, new)
     metrics.observe("noetl_projection_batch_size", len(events))
     metrics.observe("noetl_projection_batch_seconds", projector.clock.monotonic_s() - started_s)
     await projector.bus.publish(projected_bell(shard_id))
     return len(events)
+
+
+def _note_progress(projector: Projector, position: Position, new: int) -> None:
+    projector.leases.recoveries.advance(position.shard_id, seq_in(new) - seq_in(position.projected))
 
 
 def project_event(run: Run, event: Event) -> None:
