@@ -17,6 +17,7 @@ from noetl_common.core import route
 from noetl_common.core.commands import Command, CommandContext
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import fold
+from noetl_common.core.groups import Group, group_of
 from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Playbook
 from noetl_common.core.routing.draft import CatalogEntry, Wanted, World
@@ -74,6 +75,8 @@ class Engine:
         self.items: dict[tuple[int, int], Any] = {}
         self.timers: list[Event] = []
         self.streaming: list[Streaming] = []
+        self.groups: dict[int, list[int]] = {}  # {concurrency group: its runs in the order they came, until they end}
+        self.admitted: set[int] = set()
         self.known: set[tuple[int, str]] = set()  # what the guard of the log knows of inputs
 
     def start(self, path: str, **payload: Any) -> int:
@@ -81,7 +84,11 @@ class Engine:
         entry = self.playbooks[path]
         execution_id = next(self.ids)
         workload = effective_workload(entry.playbook.workload, payload, execution_id=execution_id)
-        context = {"path": path, "version": 1, "workload": msgspec.to_builtins(Value(workload))}
+        context: dict[str, Any] = {"path": path, "version": 1, "workload": msgspec.to_builtins(Value(workload))}
+        group = group_of(entry.playbook, workload, path=path, system={})
+        if group is not None:
+            context["group"] = msgspec.to_builtins(group)
+            self.groups.setdefault(group.group_id, []).append(execution_id)
         envelope = Envelope(status="STARTED", context=context)
         self._input(
             Event(
@@ -134,8 +141,13 @@ class Engine:
         self.commands += decision.commands
         if decision.cancels_commands:
             self._cancel(event.execution_id)
+        for child in decision.children:
+            if child.group is not None:
+                self.groups.setdefault(child.group.group_id, []).append(child.execution_id)
         for one in decision.inputs:
             self._input(one)
+        if decision.state.group is not None:
+            self._admit(decision.state, decision.state.group)
         for timer in decision.timers:
             context = {"timer_id": timer.timer_id, "kind": timer.kind}
             fired = Event(
@@ -279,6 +291,16 @@ class Engine:
         self.streaming = [one for one in self.streaming if one.command.execution_id != execution_id]
         for command in stopped:
             self._input(self._report(command, "command.cancelled", None, key=f"done:{command.command_id}"))
+
+    def _admit(self, state: ExecutionState, group: Group) -> None:
+        """Do what services/ingest/groups.py does in the transaction of a decision."""
+        runs = self.groups[group.group_id]
+        if state.is_terminal and state.execution_id in runs:
+            runs.remove(state.execution_id)
+        for execution_id in runs[: group.limit]:
+            if execution_id not in self.admitted:
+                self.admitted.add(execution_id)
+                self._input(Event(execution_id=execution_id, event_type="playbook.admitted", dedup_key="admitted"))
 
     def _input(self, event: Event) -> None:
         if event.dedup_key:

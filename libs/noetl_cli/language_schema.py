@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_common.core import parse, parse_loop, parse_step, parse_tool
+from noetl_common.core import parse, parse_loop, parse_run, parse_step, parse_tool
 from noetl_common.core.parse_streams import PARTIAL
 
 PATH = "docs/playbook.schema.json"
@@ -20,6 +20,17 @@ _WHEN: dict[str, Any] = {
 _SET: dict[str, Any] = {**_OBJECT, "description": "Variables to write: ctx.name for the run, iter.name for the item."}
 _INPUT: dict[str, Any] = {**_OBJECT, "description": "Values by name, rendered for the tool."}
 _SECONDS: dict[str, Any] = {"type": ["number", "string"], "description": 'Seconds, or a text such as "30s" or "5m".'}
+_PRIORITY: dict[str, Any] = {
+    "type": ["integer", "null"],
+    "minimum": parse_run.PRIORITY_MIN,
+    "maximum": parse_run.PRIORITY_MAX,
+}
+_RUNS: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": parse_run.CONCURRENT_RUNS_MAX}
+_KEY: dict[str, Any] = {
+    "type": ["string", "integer", "null"],
+    "minLength": 1,
+    "description": "A template over the workload: the runs of each key count apart.",
+}
 
 _MEANINGS = {
     "apiVersion": "The version of the language.",
@@ -53,6 +64,8 @@ _MEANINGS = {
     "delay": "Seconds to wait before it runs again.",
     "to": "The label of the task to go on with.",
     "final_step": "A step to run when nothing else is left to do.",
+    "priority": "How urgent commands are: those of a higher number are always claimed first.",
+    "concurrency": "How many runs of this playbook, or of it with the same key, go on at a time; further ones wait.",
     "no_next_is_error": "Fail the run when no arc of a step holds.",
 }
 
@@ -118,6 +131,8 @@ def _executor_spec() -> dict[str, Any]:
         timeout=seconds,
         timeout_s=seconds,
         timeout_seconds=seconds,
+        priority=_PRIORITY,
+        concurrency={"anyOf": [_RUNS, _closed(parse_run.CONCURRENCY_KEYS, required=("limit",), limit=_RUNS, key=_KEY)]},
     )
 
 
@@ -140,6 +155,7 @@ def _step() -> dict[str, Any]:
             parse_step.STEP_SPEC_KEYS,
             policy=policy,
             pool=_TEXT,
+            priority=_PRIORITY,
             timeout=_SECONDS,
             loop_mode={"enum": list(parse_loop.MODES)},
             fanout=_fanout(),

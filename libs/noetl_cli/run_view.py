@@ -65,6 +65,7 @@ class RunView(msgspec.Struct, kw_only=True):
     status: str = "RUNNING"
     steps: list[StepView] = []
     error: Any = None
+    waits: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +79,20 @@ def view_of(answer: Mapping[str, Any]) -> RunView:
     views = [_step_view(name, step) for name, step in steps.items()]
     # The projection's map has no order that lasts: what has not begun stands last.
     views.sort(key=lambda view: (view.began_s == 0.0, view.began_s))
-    return RunView(status=str(answer.get("status", "RUNNING")), steps=views, error=answer.get("error"))
+    return RunView(
+        status=str(answer.get("status", "RUNNING")),
+        steps=views,
+        error=answer.get("error"),
+        waits=waiting_text(answer.get("waiting")),
+    )
+
+
+def waiting_text(waiting: Mapping[str, Any] | None) -> str:
+    """Return what a run waits for before it begins, as a sentence; nothing for one that has begun."""
+    if not waiting:
+        return ""
+    of = f" of key {waiting['key']!r}" if waiting["key"] else ""
+    return f"for a place: number {waiting['place']} in line, {waiting['limit']} at a time{of}"
 
 
 def rows_of(view: RunView) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@
   - AddressRefused               a tool may not connect there
   - ToolFailed                   what a tool stands on refused; carries the error of the tool's outcome
   - Unavailable                  503, retry later
+  - Overloaded                   429: new work is refused for a while, so that what is under way ends
   - ReferenceNotAvailable        a payload cannot be read from any tier
   - ReferenceCorrupt             a payload's digest is not the one recorded
   - SealBroken                   a sealed credential does not open: other key, other name, or changed
@@ -182,10 +183,21 @@ class ToolFailed(NoetlError):
 
 
 class Unavailable(NoetlError):
-    """A dependency does not answer now; the caller retries."""
+    """A dependency does not answer now; the caller retries, after `retry_after_s` at the earliest."""
 
     code = "UNAVAILABLE"
     status = 503
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Overloaded(Unavailable):
+    """A limit on work under way is reached: new work is refused, nothing of it was begun."""
+
+    code = "OVERLOADED"
+    status = 429
 
 
 class ReferenceNotAvailable(NoetlError):

@@ -15,7 +15,7 @@ from noetl_common.clock import Clock, SystemClock
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
 from noetl_common.db import Pool, is_poison, is_retryable, lacks_partition, utc_now_text
-from noetl_common.errors import Invalid, Unavailable
+from noetl_common.errors import Invalid, Overloaded, Unavailable
 from noetl_common.event_log import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from noetl_common.log import get_logger
 from noetl_common.loop import back_off_s
@@ -26,6 +26,7 @@ from services.ingest import store
 log = get_logger(__name__)
 
 QUEUE_INPUTS_MAX = 5_000  # per shard; beyond it callers are told to come back
+QUEUE_BEFORE_STARTS_MAX = 1_000  # per shard; beyond it starts are: the rest of the queue is for what finishes work
 CALLER_WAIT_MAX_S = 30.0
 RETRY_PAUSE_S = 0.02
 ROW_BYTES = 400  # of an input beside its result: a batch is limited by bytes, roughly
@@ -128,13 +129,28 @@ class Appender:
     async def start(self, start: Start) -> int:
         """Create the execution and append its first input in one transaction; return the input's id, 0 = id taken.
 
-        Errors: as `report`.
+        Errors: as `report`; Overloaded while too much waits for the shard.
         """
-        work = self._work(start.event, bytes_=len(encode(start.event)))
-        work.start = start
-        work.rows = start.rows
-        [(event_id, _outcome)] = await self._submit([work])
-        return event_id
+        [found] = await self.start_many([start])
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    async def start_many(self, starts: Sequence[Start]) -> list[int | BaseException]:
+        """Start executions, those of a shard in one transaction; return what `start` returns or raises, for each."""
+        works = []
+        for start in starts:
+            work = self._work(start.event, bytes_=len(encode(start.event)))
+            work.start, work.rows = start, start.rows
+            works.append(work)
+        for part in self._by_shard(works).values():
+            try:
+                self._enqueue(part, waiting_max=QUEUE_BEFORE_STARTS_MAX, refusal=Overloaded)
+            except Unavailable as refused:
+                for work in part:
+                    work.done.set_exception(refused)
+        answers = await self._settled(works)
+        return [answer if isinstance(answer, BaseException) else answer[0] for answer in answers]
 
     async def close(self) -> None:
         """Let the batches under way finish and refuse new ones."""
@@ -180,31 +196,46 @@ class Appender:
         return work
 
     async def _submit(self, works: list[Work]) -> list[tuple[int, Outcome]]:
-        if self._closed:
-            raise Unavailable("this process is stopping")
         self._enqueue(works)
-        futures = [work.done for work in works]
-        try:
-            async with asyncio.timeout(CALLER_WAIT_MAX_S):
-                answers = await asyncio.gather(*futures, return_exceptions=True)
-        except TimeoutError as exc:
-            raise Unavailable(f"not committed within {CALLER_WAIT_MAX_S:.0f} s") from exc
-        finally:
-            for future in futures:
-                future.cancel()  # who no longer waits was told nothing: the flusher drops what it has not begun
+        answers = await self._settled(works)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    def _enqueue(self, works: list[Work]) -> None:
+    async def _settled(self, works: Sequence[Work]) -> list[tuple[int, Outcome] | BaseException]:
+        """Return what became of each piece of work, its error included."""
+        futures = [work.done for work in works]
+        try:
+            if futures:
+                await asyncio.wait(futures, timeout=CALLER_WAIT_MAX_S)
+        finally:
+            for future in futures:
+                future.cancel()  # who no longer waits was told nothing: the flusher drops what it has not begun
+        return [
+            Unavailable(f"not committed within {CALLER_WAIT_MAX_S:.0f} s")
+            if future.cancelled()
+            else future.exception() or future.result()
+            for future in futures
+        ]
+
+    def _by_shard(self, works: Sequence[Work]) -> dict[int, list[Work]]:
         by_shard: dict[int, list[Work]] = {}
         for work in works:
             by_shard.setdefault(shard_of(work.event.execution_id, self._shard_count), []).append(work)
+        return by_shard
+
+    def _enqueue(
+        self, works: Sequence[Work], *, waiting_max: int = QUEUE_INPUTS_MAX, refusal: type[Unavailable] = Unavailable
+    ) -> None:
+        """Queue all of the works or none. Errors: the refusal when one of their shards has too many waiting."""
+        if self._closed:
+            raise Unavailable("this process is stopping")
+        by_shard = self._by_shard(works)
         for shard_id, part in by_shard.items():
             waiting = len(self._queues.get(shard_id, ()))
-            if waiting + len(part) > QUEUE_INPUTS_MAX:
-                raise Unavailable(f"shard {shard_id}: {waiting} inputs are waiting, at most {QUEUE_INPUTS_MAX} may")
+            if waiting + len(part) > waiting_max:
+                raise refusal(f"shard {shard_id}: {waiting} inputs are waiting, at most {waiting_max} may")
         for shard_id, part in by_shard.items():
             self._queues.setdefault(shard_id, deque()).extend(part)
             flusher = self._flushers.get(shard_id)

@@ -17,7 +17,8 @@ from noetl_common.db import Conn, Pool, json_text
 from noetl_common.errors import Fenced
 from noetl_common.sql import load_queries
 from noetl_common.wire import ResultRow
-from services.ingest.store import insert_results
+from services.ingest import groups
+from services.ingest.store import group_columns, insert_results
 
 SQL = load_queries("services.ingest")
 
@@ -109,7 +110,7 @@ async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = Tr
     applied = Applied()
     async with pool.connection() as conn, conn.transaction():
         await _move_and_write(conn, batch, shard_count=shard_count, fenced=fenced)
-        inputs = await _cancel(conn, batch)
+        inputs = await _cancel(conn, batch) + await groups.admit(conn, batch.decisions)
         inputs += [event for decision in batch.decisions for event in decision.inputs]
         by_shard: dict[int, list[Event]] = {}
         for event in inputs:
@@ -146,7 +147,11 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
     """Queue the statements of everything the batch drew; a statement without rows is left out."""
     decisions = batch.decisions
     children = [
-        {**msgspec.to_builtins(child), "shard_id": shard_of(child.execution_id, shard_count)}
+        {
+            **msgspec.to_builtins(child),
+            **group_columns(child.group),
+            "shard_id": shard_of(child.execution_id, shard_count),
+        }
         for d in decisions
         for child in d.children
     ]
@@ -187,6 +192,7 @@ def _command_row(command: Any) -> dict[str, Any]:
         "pool": command.pool,
         "priority": command.priority,
         "delay_s": command.delay_s,
+        "turn_s": command.turn_s,
         "loop_epoch": command.loop_epoch,
         "iter_index": command.iter_index,
         "item": command.item,

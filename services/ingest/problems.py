@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import psycopg
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -28,6 +29,7 @@ TITLES = {
     410: "Gone",
     413: "Too large",
     422: "Invalid",
+    429: "Too many requests",
     500: "Internal error",
     503: "Unavailable",
 }
@@ -45,6 +47,14 @@ def problem(status: int, *, code: str, message: str, headers: dict[str, str] | N
         **more,
     }
     return Response(encode(body), status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def problem_in(error: BaseException) -> dict[str, Any]:
+    """Return {status, code, error, pointer?} of what one item of a batch raised. Errors: what is no Exception."""
+    if not isinstance(error, Exception):
+        raise error
+    body = msgspec.json.decode(problem_of(error).body)
+    return {name: body[name] for name in ("status", "code", "error", "pointer") if body.get(name)}
 
 
 def problem_of(error: Exception) -> Response:
@@ -74,7 +84,8 @@ def _expected(error: NoetlError) -> Response:
     if isinstance(error, ActiveClaim):
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     elif error.status in (429, 503):
-        headers["retry-after"] = str(RETRY_AFTER_S)
+        after_s = error.retry_after_s if isinstance(error, Unavailable) else 0.0
+        headers["retry-after"] = str(math.ceil(after_s) or RETRY_AFTER_S)
     if isinstance(error, Unauthorized) and error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return problem(error.status, code=error.code, message=str(error), headers=headers, **more)

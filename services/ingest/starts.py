@@ -1,5 +1,6 @@
 """Starts: from a request to run a playbook to its execution row and first input, committed together."""
 
+import asyncio
 import hashlib
 import os
 import secrets
@@ -11,6 +12,7 @@ import msgspec
 
 from noetl_common import metrics
 from noetl_common.core.events import Envelope, Event
+from noetl_common.core.groups import group_of
 from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Playbook
 from noetl_common.core.scope import system_names
@@ -18,11 +20,11 @@ from noetl_common.core.shard import hashed_id, shard_of
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Value, fits_inline
 from noetl_common.core.workload import effective_workload
 from noetl_common.db import Pool, utc_now_text
-from noetl_common.errors import Invalid, NotFound, TooLarge, Unavailable
-from noetl_common.ids import mint_execution_id
+from noetl_common.errors import Invalid, NoetlError, NotFound, TooLarge, Unavailable
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ResultRow, encode, ref_of
 from services.ingest import store, store_catalog
+from services.ingest.admission import Admission
 from services.ingest.append import Appender, Start
 from services.ingest.read_payloads import stored_row
 from services.ingest.store_catalog import CatalogRow
@@ -31,6 +33,7 @@ WORKLOAD_LABEL = "workload"
 WORKLOAD_BYTES_MAX = 4 * 1024 * 1024
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 200
 IDS_TRIED_MAX = 5
+STARTS_AT_A_STRETCH = 16
 PLAYBOOKS_MAX = 200
 
 
@@ -42,7 +45,19 @@ class Asked(msgspec.Struct, kw_only=True):
     catalog_id: int | None = None
     payload: dict[str, Any] = {}
     parent_execution_id: int | None = None
+    priority: int | None = None
     idempotency_key: str | None = None
+
+
+class Wish(msgspec.Struct, kw_only=True):
+    """A start on its way: what is wanted, what of, and the id and the mark that it is tried under."""
+
+    index: int
+    asked: Asked
+    entry: CatalogRow
+    playbook: Playbook
+    execution_id: int = 0
+    nonce: str = ""
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,42 +92,97 @@ class Starter:
     """Starts executions. Parsed playbooks are kept for a while: a version never changes."""
 
     def __init__(
-        self, pool: Pool, appender: Appender, *, shard_count: int, store: ResultStore, template_env: Sequence[str] = ()
+        self,
+        pool: Pool,
+        appender: Appender,
+        *,
+        shard_count: int,
+        store: ResultStore,
+        admission: Admission | None = None,
+        template_env: Sequence[str] = (),
     ) -> None:
         self._pool = pool
         self._appender = appender
         self._shard_count = shard_count
         self._store = store
+        self._admission = admission or Admission(shard_count=shard_count)
         self._env = environ_of(template_env)
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
 
     async def start(self, asked: Asked) -> Started:
         """Start the playbook; a repeated idempotency key starts nothing and returns the first run.
 
-        Errors: NotFound for an unknown playbook; PlaybookError, Invalid, TooLarge; Unavailable.
+        Errors: NotFound for an unknown playbook; PlaybookError, Invalid, TooLarge; Unavailable; Overloaded.
         """
-        key = _checked_key(asked.idempotency_key)
-        entry = await self._entry(asked)
-        playbook = self._playbook(entry)
-        if key is not None:
-            for found in await store.find_start(self._pool, 0, key):
-                return _duplicate(found, entry, asked)
-        for _attempt in range(IDS_TRIED_MAX):
-            execution_id = mint_execution_id()
-            nonce = secrets.token_hex(8)
-            start = await self._prepared(asked, entry, playbook, execution_id=execution_id, key=key, nonce=nonce)
-            event_id = await self._appender.start(start)
-            if event_id:
+        [found] = await self.start_many([asked])
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    async def start_many(self, wishes: Sequence[Asked]) -> list[Started | BaseException]:
+        """Start playbooks, those of a shard in one transaction; return what `start` returns or raises, for each.
+
+        Errors: Overloaded when too many starts are under way; nothing was begun then.
+        """
+        with self._admission.starting(len(wishes)):
+            found: dict[int, Started | BaseException] = {}
+            pending = await self._pending(wishes, found)
+            for _attempt in range(IDS_TRIED_MAX):
+                if pending:
+                    pending = await self._attempt(pending, found)
+        for wish in pending:
+            found[wish.index] = Unavailable(f"no free execution id in {IDS_TRIED_MAX} attempts")
+        return [found[index] for index in range(len(wishes))]
+
+    async def _pending(self, wishes: Sequence[Asked], found: dict[int, Started | BaseException]) -> list[Wish]:
+        """Return the wishes that may be started; `found` gets those that cannot be, or were before."""
+        pending: list[Wish] = []
+        entries: dict[tuple[str, int | None, int | None], CatalogRow] = {}
+        for index, asked in enumerate(wishes):
+            try:
+                _check_key(asked.idempotency_key)
+                named = (asked.path, asked.version, asked.catalog_id)
+                entry = entries[named] = entries.get(named) or await self._entry(asked)
+                playbook = self._playbook(entry)
+                pending.append(Wish(index=index, asked=asked, entry=entry, playbook=playbook))
+            except NoetlError as refusal:
+                found[index] = refusal
+        keys = [wish.asked.idempotency_key for wish in pending if wish.asked.idempotency_key is not None]
+        known = await store.find_starts(self._pool, [], keys) if keys else []
+        return _without_duplicates(pending, known, found)
+
+    async def _attempt(self, pending: Sequence[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
+        """Try to start each wish under a fresh id; return those whose id was taken."""
+        ready: list[Wish] = []
+        starts: list[Start] = []
+        for number, wish in enumerate(pending):
+            if number % STARTS_AT_A_STRETCH == STARTS_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)  # rendering is pure computing: others have their turn
+            try:
+                self._admission.check_pools({step.pool for step in wish.playbook.steps.values()})
+                wish.execution_id, wish.nonce = self._admission.draw_id(), secrets.token_hex(8)
+                starts.append(await self._prepared(wish))
+                ready.append(wish)
+            except NoetlError as refusal:
+                found[wish.index] = refusal
+        left: list[Wish] = []
+        for wish, answer in zip(ready, await self._appender.start_many(starts), strict=True):
+            if isinstance(answer, BaseException):
+                found[wish.index] = answer
+            elif answer:
                 metrics.inc("noetl_executions_started_total")
-                return Started(execution_id=execution_id, event_id=event_id, entry=entry)
-            for found in await store.find_start(self._pool, execution_id, key):
-                if found.nonce == nonce:  # our own commit, whose acknowledgement was lost
-                    return Started(execution_id=execution_id, event_id=found.event_id or 0, entry=entry)
-                if key is not None and found.idempotency_key == key:
-                    return _duplicate(found, entry, asked)
-        raise Unavailable(f"no free execution id in {IDS_TRIED_MAX} attempts")
+                found[wish.index] = Started(execution_id=wish.execution_id, event_id=answer, entry=wish.entry)
+            else:
+                left.append(wish)
+        if not left:
+            return []
+        keys = [wish.asked.idempotency_key for wish in left if wish.asked.idempotency_key is not None]
+        known = await store.find_starts(self._pool, [wish.execution_id for wish in left], keys)
+        return _without_duplicates(left, known, found)
 
     async def _entry(self, asked: Asked) -> CatalogRow:
+        if "\0" in asked.path:
+            raise Invalid(f"expected the path of a playbook, found {asked.path[:80]!r}", pointer="/path")
         entry = await store_catalog.read_entry(
             self._pool, path=asked.path, version=asked.version, catalog_id=asked.catalog_id
         )
@@ -136,16 +206,8 @@ class Starter:
                 self._playbooks.popitem(last=False)
         return playbook
 
-    async def _prepared(
-        self,
-        asked: Asked,
-        entry: CatalogRow,
-        playbook: Playbook,
-        *,
-        execution_id: int,
-        key: str | None,
-        nonce: str,
-    ) -> Start:
+    async def _prepared(self, wish: Wish) -> Start:
+        asked, entry, playbook, execution_id = wish.asked, wish.entry, wish.playbook, wish.execution_id
         now_text = utc_now_text()
         system = system_names(
             execution_id=execution_id,
@@ -157,20 +219,25 @@ class Starter:
             now=lambda: now_text,
         )
         workload = effective_workload(playbook.workload, asked.payload, execution_id=execution_id, system=system)
+        group = group_of(playbook, workload, path=entry.path, system=system)
         value, rows = await self._stored(execution_id, workload)
-        context = {
+        context: dict[str, Any] = {
             "path": entry.path,
             "version": entry.version,
             "catalog_id": entry.catalog_id,
             "workload": msgspec.to_builtins(value),
             "depth": 0,
         }
+        if asked.priority is not None:
+            context["priority"] = asked.priority
+        if group is not None:
+            context["group"] = msgspec.to_builtins(group)
         event = Event(
             execution_id=execution_id,
             event_type="playbook.started",
             status="STARTED",
             result=Envelope(status="STARTED", context=context),
-            meta={"nonce": nonce, "asked": _digest(asked)},
+            meta={"nonce": wish.nonce, "asked": _digest(asked)},
             dedup_key="start",
             catalog_id=entry.catalog_id,
             parent_execution_id=asked.parent_execution_id or 0,
@@ -183,7 +250,8 @@ class Starter:
             path=entry.path,
             version=entry.version,
             parent_execution_id=asked.parent_execution_id,
-            idempotency_key=key,
+            idempotency_key=asked.idempotency_key,
+            group=group,
         )
         return Start(execution=row, event=event, rows=rows)
 
@@ -204,24 +272,49 @@ class Starter:
         return Value(ref=ref_of(row)), [row]
 
 
-def _checked_key(key: str | None) -> str | None:
+def _check_key(key: str | None) -> None:
+    if key is not None and "\0" in key:
+        raise Invalid(f"Idempotency-Key: expected a text without NUL, found {key[:80]!r}", pointer="/idempotency_key")
     if key is not None and not 0 < len(key) <= IDEMPOTENCY_KEY_CHARACTERS_MAX:
         raise Invalid(f"Idempotency-Key: expected 1 to {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, found {len(key)}")
-    return key
+
+
+def _without_duplicates(
+    wishes: Sequence[Wish], known: Sequence[store.StartFound], found: dict[int, Started | BaseException]
+) -> list[Wish]:
+    """Return the wishes that nothing was started for; `found` gets the others: our own commits, and repeated keys."""
+    by_key = {start.idempotency_key: start for start in known if start.idempotency_key is not None}
+    by_nonce = {start.nonce: start for start in known if start.nonce is not None}
+    left: list[Wish] = []
+    for wish in wishes:
+        if wish.nonce in by_nonce:  # our own commit, whose acknowledgement was lost
+            start = by_nonce[wish.nonce]
+            event_id = start.event_id or 0
+            found[wish.index] = Started(execution_id=start.execution_id, event_id=event_id, entry=wish.entry)
+        elif wish.asked.idempotency_key in by_key:
+            try:
+                found[wish.index] = _duplicate(by_key[wish.asked.idempotency_key], wish.entry, wish.asked)
+            except Invalid as refusal:
+                found[wish.index] = refusal
+        else:
+            left.append(wish)
+    return left
 
 
 def _digest(asked: Asked) -> str:
     """Return what tells one wish from another, whoever sends it and however often."""
-    text = msgspec.json.encode(msgspec.structs.replace(asked, idempotency_key=None), order="deterministic")
+    wish = {**msgspec.to_builtins(asked), "idempotency_key": None}
+    if asked.priority is None:
+        del wish["priority"]  # which earlier releases did not know: their keys still hold
+    text = msgspec.json.encode(wish, order="deterministic")
     return hashlib.sha256(text).hexdigest()[:32]
 
 
 def _duplicate(found: store.StartFound, entry: CatalogRow, asked: Asked) -> Started:
     """Return the run that the key started. Errors: Invalid when the key now comes with another wish."""
     if found.asked not in (None, _digest(asked)):
-        raise Invalid(
-            f"Idempotency-Key: expected the request that started execution {found.execution_id}, found another body"
-        )
+        message = f"expected the request that started execution {found.execution_id}, found another body"
+        raise Invalid(f"Idempotency-Key: {message}", pointer="/idempotency_key")
     metrics.inc("noetl_duplicate_suppressed_total", 1, guard="idempotency_key")
     started = msgspec.structs.replace(
         entry, catalog_id=found.catalog_id, path=found.path, version=found.version, content="", digest=""

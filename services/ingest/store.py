@@ -9,6 +9,7 @@ from psycopg_pool import PoolTimeout
 
 from noetl_common import event_log
 from noetl_common.core.events import Event
+from noetl_common.core.groups import Group
 from noetl_common.db import Conn, Pool, json_text
 from noetl_common.errors import Unavailable
 from noetl_common.sql import load_queries
@@ -33,6 +34,7 @@ class ExecutionRow(msgspec.Struct, kw_only=True):
     version: int
     parent_execution_id: int | None = None
     idempotency_key: str | None = None
+    group: Group | None = None
 
 
 class Finishing(msgspec.Struct, kw_only=True):
@@ -111,12 +113,21 @@ async def append_batch(pool: Pool, shard_id: int, entries: Sequence[Entry]) -> l
     return [_written(entry, outcomes[place], taken.get(place, 0), known) for place, entry in enumerate(entries)]
 
 
-async def find_start(pool: Pool, execution_id: int, idempotency_key: str | None) -> list[StartFound]:
-    """Return who holds the execution id or the idempotency key."""
+async def find_starts(pool: Pool, execution_ids: Sequence[int], keys: Sequence[str]) -> list[StartFound]:
+    """Return who holds these execution ids or idempotency keys."""
     async with pool.connection() as conn:
-        args = {"execution_id": execution_id, "idempotency_key": idempotency_key}
-        rows = await (await conn.execute(SQL["find_start"], args)).fetchall()
+        args = {"execution_ids": list(execution_ids), "keys": list(keys)}
+        rows = await (await conn.execute(SQL["find_starts"], args)).fetchall()
     return msgspec.convert(rows, list[StartFound])
+
+
+async def read_pressure(pool: Pool, *, counted_max: int) -> tuple[dict[int, int], dict[str, int]]:
+    """Return {shard: inputs not routed} and {pool: commands due and not claimed}, these counted up to `counted_max`."""
+    async with pipelined(pool) as conn:
+        lags = await conn.execute(SQL["read_lags"])
+        due = await conn.execute(SQL["count_due"], {"counted_max": counted_max})
+        lag_rows, due_rows = await lags.fetchall(), await due.fetchall()
+    return {row["shard_id"]: row["waiting"] for row in lag_rows}, {row["pool"]: row["due"] for row in due_rows}
 
 
 async def insert_results(conn: Conn, rows: Sequence[ResultRow]) -> None:
@@ -159,11 +170,20 @@ async def _finish_commands(conn: Conn, entries: Sequence[Entry]) -> list[Outcome
 
 
 async def _insert_executions(conn: Conn, entries: Sequence[Entry]) -> set[int]:
-    records = [msgspec.to_builtins(entry.execution) for entry in entries if entry.execution is not None]
+    records = [
+        {**msgspec.to_builtins(entry.execution), **group_columns(entry.execution.group)}
+        for entry in entries
+        if entry.execution is not None
+    ]
     if not records:
         return set()
     rows = await (await conn.execute(SQL["insert_executions"], {"executions": json_text(records)})).fetchall()
     return {row["execution_id"] for row in rows}
+
+
+def group_columns(group: Group | None) -> dict[str, Any]:
+    """Return what the rows of a new execution say of its concurrency group; nothing without one."""
+    return {} if group is None else {"group_id": group.group_id, "group_key": group.key, "run_limit": group.limit}
 
 
 async def _find_known(conn: Conn, entries: Sequence[Entry]) -> dict[tuple[int, str], int]:

@@ -7,7 +7,7 @@ import typer
 from noetl_cli import human
 from noetl_cli.options import Output, Server
 from noetl_cli.output import Format, print_json, print_pairs, print_table
-from noetl_cli.run_view import COLUMNS, NUMBERS, error_text, rows_of, view_of
+from noetl_cli.run_view import COLUMNS, NUMBERS, error_text, rows_of, view_of, waiting_text
 from noetl_cli.state_dir import Running, StateDir
 from noetl_common.errors import DependencyMissing
 
@@ -36,6 +36,7 @@ def status(
             "status": answer.get("status"),
             "started": human.moment(answer.get("start_time")),
             "duration": human.duration(answer.get("duration_seconds") or 0.0),
+            "waits": waiting_text(answer.get("waiting")),
             "error": error_text(view.error),
         }
     )

@@ -134,7 +134,7 @@ def check_condition(when: Any, path: Path, report: Report) -> str | bool | None:
 
 def check_templates(document: dict[str, Any], report: Report) -> None:
     """Report every template of the document that does not parse; conditions are checked where they are read."""
-    for key in ("workflow", "workbook", "keychain"):
+    for key in ("workflow", "workbook", "keychain", "executor"):
         _check_tree(document.get(key), (key,), report)
     # A default of the workload that does not parse stays the text it is.
     _check_tree(document.get("workload"), ("workload",), report, is_lenient=True)

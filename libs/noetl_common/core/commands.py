@@ -8,6 +8,7 @@ from noetl_common.core.playbook import Output, Task
 from noetl_common.core.values import Ref, Value
 
 ITEM_INLINE_BYTES_MAX = 1024
+TURN_S = 0.005  # how much later a command's turn is for each other one of its run that is under way
 CHUNK = "chunk"  # the iterator of a step that takes the chunks of another
 
 
@@ -51,7 +52,10 @@ class CommandContext(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Command(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One piece of work, once. `command_id` is a hash of its cause, so a retry of routing mints it again."""
+    """One piece of work, once. `command_id` is a hash of its cause, so a retry of routing mints it again.
+
+    `turn_s`: how long after a run's only command its turn comes, when both are issued together.
+    """
 
     execution_id: int
     command_id: int
@@ -64,3 +68,4 @@ class Command(msgspec.Struct, kw_only=True, omit_defaults=True):
     iter_index: int = -1
     item: Item | None = None
     delay_s: float = 0.0
+    turn_s: float = 0.0

@@ -9,6 +9,7 @@ from noetl_common.core.shard import ord_in
 EventType = Literal[
     # inputs: something arrived (ord 0)
     "playbook.started",
+    "playbook.admitted",
     "command.completed",
     "command.failed",
     "command.cancelled",

@@ -10,6 +10,7 @@ import msgspec
 
 from noetl_common.core import fold_loops
 from noetl_common.core.events import Event, EventType
+from noetl_common.core.groups import Group
 from noetl_common.core.state import Activity, Entry, ExecutionState
 from noetl_common.core.upcast import upcast
 from noetl_common.core.values import Value, ref_in, ref_or_none
@@ -75,9 +76,20 @@ def on_playbook_started(state: ExecutionState, event: Event) -> None:
     state.path = context.get("path", "")
     state.version = context.get("version", 0)
     state.depth = context.get("depth", 0)
+    state.priority = context.get("priority")
+    state.behind = context.get("behind", 0)
+    if "group" in context:
+        state.group = msgspec.convert(context["group"], Group)
+        state.is_waiting = True
+    state.groups_above = context.get("groups_above", [])
     state.return_step = context.get("return_step", "")
     state.parent_place = context.get("parent")
     state.workload = msgspec.convert(context.get("workload", {"v": {}}), Value)
+
+
+def on_playbook_admitted(state: ExecutionState, event: Event) -> None:
+    """Give the run its place among those of its concurrency group."""
+    state.is_waiting = False
 
 
 def on_step_enter(state: ExecutionState, event: Event) -> None:
@@ -276,6 +288,7 @@ TERMINAL_STATUS: dict[str, Any] = {
 
 APPLIERS: dict[EventType | str, Callable[[ExecutionState, Event], None]] = {
     "playbook.started": on_playbook_started,
+    "playbook.admitted": on_playbook_admitted,
     "command.completed": on_command_ended,
     "command.failed": on_command_ended,
     "command.cancelled": on_command_ended,

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from noetl_common.core.checks import Report, check_templates, kind_of, meant, shown
+from noetl_common.core.parse_run import concurrency_in, priority_in, timeout_s_in
 from noetl_common.core.parse_step import Steps
 from noetl_common.core.parse_streams import check_streams
 from noetl_common.core.parse_tool import Tools
@@ -16,7 +17,17 @@ API_VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 STEPS_MAX = 1000
 ROOT_KEYS = frozenset(("apiVersion", "kind", "metadata", "workload", "workflow", "keychain", "workbook", "executor"))
 EXECUTOR_SPEC_KEYS = frozenset(
-    ("entry_step", "final_step", "no_next_is_error", "policy", "timeout", "timeout_s", "timeout_seconds")
+    (
+        "entry_step",
+        "final_step",
+        "no_next_is_error",
+        "policy",
+        "timeout",
+        "timeout_s",
+        "timeout_seconds",
+        "priority",
+        "concurrency",
+    )
 )
 
 
@@ -48,7 +59,8 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
     _check_targets(document, steps, report)
     executor = report.mapping(document.get("executor"), ("executor",), "executor")
     spec = report.mapping(executor.get("spec"), ("executor", "spec"), "spec")
-    report.unknown_keys(spec, EXECUTOR_SPEC_KEYS, ("executor", "spec"), what="the spec of the executor")
+    place = ("executor", "spec")
+    report.unknown_keys(spec, EXECUTOR_SPEC_KEYS, place, what="the spec of the executor")
     playbook = Playbook(
         path=path,
         name=name,
@@ -58,7 +70,9 @@ def _playbook(document: Any, report: Report) -> Playbook | None:
         keychain=tuple(entry for index, entry in enumerate(keychain) if _is_entry(entry, index, report)),
         final_step=_named_step(spec, "final_step", steps=steps, report=report),
         no_next_is_error=spec.get("no_next_is_error") is True,
-        timeout_s=_timeout_s(spec, report),
+        timeout_s=timeout_s_in(spec, place, report),
+        priority=priority_in(spec, place, report) or 0,
+        concurrency=concurrency_in(spec, place, report),
     )
     check_streams(playbook, _places(document), report)
     return playbook
@@ -184,14 +198,3 @@ def _is_entry(entry: Any, index: int, report: Report) -> bool:
         found = f"name {shown(entry.get('name'))}" if isinstance(entry, dict) else kind_of(entry)
         report.error(("keychain", index), f"expected an entry with a name, found {found}")
     return is_entry
-
-
-def _timeout_s(spec: dict[str, Any], report: Report) -> float | None:
-    for key in ("timeout_s", "timeout_seconds", "timeout"):
-        value = spec.get(key)
-        if value is None:
-            continue
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-            return float(value)
-        report.error(("executor", "spec", key), f"{key}: expected a number of seconds above 0, found {shown(value)}")
-    return None

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from noetl_common.core.checks import Report, check_condition, is_word, kind_of, meant, shown
 from noetl_common.core.parse_loop import Loops, loop_texts
 from noetl_common.core.parse_output import Outputs
+from noetl_common.core.parse_run import priority_in
 from noetl_common.core.parse_streams import carries_chunks
 from noetl_common.core.parse_tool import Tools
 from noetl_common.core.playbook import Admission, Arc, Loop, Step, Task
@@ -17,7 +18,7 @@ ARCS_MAX = 100
 STEP_KEYS = frozenset(
     ("step", "name", "desc", "description", "when", "tool", "loop", "set", "next", "input", "args", "spec", "output")
 )
-STEP_SPEC_KEYS = frozenset(("policy", "pool", "timeout", "next_mode", "on_error", "loop_mode", "fanout"))
+STEP_SPEC_KEYS = frozenset(("policy", "pool", "priority", "timeout", "next_mode", "on_error", "loop_mode", "fanout"))
 NEXT_KEYS = frozenset(("spec", "arcs"))
 ARC_KEYS = frozenset(("step", "when", "on", "set", "desc", "description"))
 _MODES = frozenset(("exclusive", "inclusive"))
@@ -55,6 +56,7 @@ class Steps:
             arcs=arcs,
             mode=mode,
             pool=pool or "default",
+            priority=priority_in(spec, (*path, "spec"), self._report),
             admit=self._admit(spec, (*path, "spec", "policy")),
             output=self._outputs.read(fields, path, is_pipeline=is_pipeline),
             when=check_condition(fields.get("when"), (*path, "when"), self._report),

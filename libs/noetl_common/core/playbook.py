@@ -112,6 +112,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     arcs: tuple[Arc, ...] = ()
     mode: Literal["exclusive", "inclusive"] = "exclusive"
     pool: str = "default"
+    priority: int | None = None  # None: that of the run
     admit: tuple[Admission, ...] = ()
     output: Output | None = None
     when: str | bool | None = None  # does not hold: the step is skipped and its arcs are followed
@@ -131,6 +132,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(cuts)
 
 
+class Concurrency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many runs of the playbook with the same `key` may go on at a time; `key` may be a template, None: all."""
+
+    limit: int
+    key: Any = None
+
+
 class Playbook(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A checked document: arc targets exist, labels are unique, templates parse."""
 
@@ -143,6 +151,8 @@ class Playbook(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     final_step: str = ""
     no_next_is_error: bool = False
     timeout_s: float | None = None
+    priority: int = 0
+    concurrency: Concurrency | None = None
 
     @cached_property
     def reachable(self) -> dict[str, frozenset[str]]:

@@ -49,6 +49,16 @@ def fail(playbook: Playbook | None, state: ExecutionState, event: Event, *, worl
 
 
 def _on_started(draft: Draft, event: Event, place: Place | None) -> None:
+    if not draft.state.is_waiting:
+        _begin(draft, event)
+
+
+def _on_admitted(draft: Draft, event: Event, place: Place | None) -> None:
+    if draft.state.cancelling is None:
+        _begin(draft, event)
+
+
+def _begin(draft: Draft, event: Event) -> None:
     if draft.playbook.timeout_s:
         timer_id = hashed_id(event.event_id, "timeout")
         draft.decision.timers.append(Timer(timer_id=timer_id, due_s=draft.playbook.timeout_s, kind="timeout"))
@@ -192,7 +202,7 @@ def _settle(draft: Draft) -> None:
             return  # go on when woken: one transaction holds only so much
         ready = ready_steps(draft.playbook, state)
         if not ready:
-            if not state.active and not state.pending:
+            if not state.active and not state.pending and not state.is_waiting:
                 final = draft.playbook.final_step
                 if final and final in draft.playbook.steps and not state.visits.get(final):
                     enter(draft, final)
@@ -268,6 +278,7 @@ def _cancel_reason(state: ExecutionState) -> dict[str, Any]:
 
 ROUTERS: dict[str, Callable[[Draft, Event, Place | None], None]] = {
     "playbook.started": _on_started,
+    "playbook.admitted": _on_admitted,
     "command.completed": _on_command_ended,
     "command.failed": _on_command_ended,
     "command.cancelled": _on_command_ended,

@@ -7,10 +7,15 @@ from noetl_common.core.results import value_view, view
 from noetl_common.core.values import Ref, Value
 from noetl_common.core.views import LazyMapping, Load, NeedPayload, View, plain
 
-__all__ = ["Load", "NeedPayload", "Scope", "system_names"]
+__all__ = ["Load", "NeedPayload", "Scope", "nothing_loaded", "system_names"]
 
 # No playbook may shadow what identifies the run.
 PROTECTED = ("execution_id", "catalog_id", "job")
+
+
+def nothing_loaded(ref: Ref, key: str | None) -> Any:
+    """Stand for loading where values name no payloads, such as a workload before its run begins."""
+    raise AssertionError("a workload names no payloads")
 
 
 class Scope:

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl_common.core.groups import Group
 from noetl_common.core.values import Ref, Value
 
 Status = Literal["RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
@@ -155,6 +156,14 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
         """True while something will still report for this step."""
         return self.activity.in_flight or bool(self.loop and self.loop.in_flight)
 
+    @property
+    def under_way(self) -> int:
+        """How many commands and children of this step are begun and have not ended."""
+        loop = self.loop
+        if loop is None:
+            return int(self.activity.in_flight)
+        return len(loop.open) - len(loop.again) + (len(loop.cursor.claims) if loop.cursor is not None else 0)
+
 
 class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The fold of one execution's events up to `last_event_id`."""
@@ -170,6 +179,11 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     parent_place: dict[str, Any] | None = None  # {command_id, step, loop_epoch, iter_index} that awaits this child
     return_step: str = ""
     depth: int = 0  # of sub-playbooks
+    priority: int | None = None  # that its start, or the run above it, asks for
+    group: Group | None = None  # the concurrency group that it has a place in, or waits for one
+    is_waiting: bool = False  # for that place: nothing of it begins before
+    groups_above: list[int] = []  # in which a run that waits for this one has a place
+    behind: int = 0  # how much of the runs above it was under way when it was started
     workload: Value = msgspec.field(default_factory=lambda: Value({}))
     ctx: dict[str, Value] = {}
     results: dict[str, Ref] = {}
@@ -186,6 +200,11 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     def in_flight(self) -> bool:
         """True while a command or a child will still report."""
         return any(entry.in_flight for entry in self.active.values())
+
+    @property
+    def under_way(self) -> int:
+        """How many of its commands and children are begun and have not ended."""
+        return sum(entry.under_way for entry in self.active.values())
 
     @property
     def is_terminal(self) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_common.core import templates
-from noetl_common.core.scope import Scope
-from noetl_common.core.values import Ref, Value
+from noetl_common.core.scope import Scope, nothing_loaded
+from noetl_common.core.values import Value
 from noetl_common.errors import TemplateFailed
 
 
@@ -30,7 +30,7 @@ def effective_workload(
         "input": dict(payload),
         **(system or {}),
     }
-    scope = Scope(load=_no_payloads, workload=Value(merged), ctx={}, results={}, system=names)
+    scope = Scope(load=nothing_loaded, workload=Value(merged), ctx={}, results={}, system=names)
     return {
         name: value if name in payload else _rendered(value, scope, where=f"workload.{name}")
         for name, value in merged.items()
@@ -42,7 +42,3 @@ def _rendered(value: Any, scope: Scope, *, where: str) -> Any:
         return templates.render(value, scope, where=where)
     except TemplateFailed:
         return value
-
-
-def _no_payloads(ref: Ref, key: str | None) -> Any:
-    raise AssertionError("a workload names no payloads")

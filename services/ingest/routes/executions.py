@@ -12,6 +12,7 @@ from noetl_common.core.state import TERMINAL
 from noetl_common.errors import Invalid, NotFound
 from services.ingest import store_executions as store
 from services.ingest.endpoints import READ, Api, Endpoint
+from services.ingest.groups import read_waiting
 from services.ingest.requests import Paging, answer, paging, path_id, query_int, query_text
 from services.ingest.routes.execution_events import events_page
 
@@ -62,6 +63,7 @@ async def read_execution(api: Api, request: Request) -> Response:
     is_folded = row["compacted_at"] is not None
     body = {**_entry(row, row["now"]), "workload": workload.get("v"), "workload_ref": workload.get("ref")}
     body |= {"as_of_event_id": str(row["as_of_event_id"]), "lag_ms": row["lag_ms"]}
+    body["waiting"] = await _waiting(api, row)
     if request.query_params.get("include_events", "true").lower() in ("false", "0", "no"):
         body |= {"events": [], "events_included": False, "source": "manifest" if is_folded else "events"}
     else:
@@ -74,7 +76,15 @@ async def read_execution(api: Api, request: Request) -> Response:
 async def read_status(api: Api, request: Request) -> Response:
     """Return where a run stands. `wait_for`: an event id whose projection is waited for, 5 s at most."""
     execution_id = path_id(request, "execution_id", what="execution")
-    return answer(_status(await _projected(api, request, execution_id)))
+    row = await _projected(api, request, execution_id)
+    return answer({**_status(row), "waiting": await _waiting(api, row)})
+
+
+async def _waiting(api: Api, row: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a run waits for before it begins; most have begun, and are not asked about."""
+    if row["status"] in TERMINAL or row["current_step"] is not None:
+        return None
+    return await read_waiting(api.pool, row["execution_id"])
 
 
 async def _projected(api: Api, request: Request, execution_id: int) -> dict[str, Any]:

@@ -65,22 +65,35 @@ ON CONFLICT (execution_id, ref_id) DO NOTHING
 
 -- name: insert_executions
 -- Create the rows of new executions; one whose id or idempotency key is taken is left out of the answer.
-INSERT INTO noetl.execution (execution_id, shard_id, catalog_id, path, version, parent_execution_id, idempotency_key)
-SELECT g.execution_id, g.shard_id, g.catalog_id, g.path, g.version, g.parent_execution_id, g.idempotency_key
-FROM json_to_recordset(%(executions)s::json) AS g (
-    execution_id bigint, shard_id smallint, catalog_id bigint, path text, version int, parent_execution_id bigint,
-    idempotency_key text)
-ORDER BY g.idempotency_key NULLS LAST
-ON CONFLICT DO NOTHING
-RETURNING execution_id
+-- Those under a concurrency limit join their group, in the order in which they came.
+WITH given AS MATERIALIZED (
+    SELECT g.* FROM ROWS FROM (json_to_recordset(%(executions)s::json) AS (
+        execution_id bigint, shard_id smallint, catalog_id bigint, path text, version int, parent_execution_id bigint,
+        idempotency_key text, group_id bigint, group_key text, run_limit int)) WITH ORDINALITY
+        AS g (execution_id, shard_id, catalog_id, path, version, parent_execution_id, idempotency_key, group_id,
+            group_key, run_limit, place)
+),
+created AS (
+    INSERT INTO noetl.execution (execution_id, shard_id, catalog_id, path, version, parent_execution_id, idempotency_key)
+    SELECT execution_id, shard_id, catalog_id, path, version, parent_execution_id, idempotency_key
+    FROM given ORDER BY idempotency_key NULLS LAST
+    ON CONFLICT DO NOTHING
+    RETURNING execution_id
+),
+joined AS (
+    INSERT INTO noetl.concurrency (execution_id, group_id, key, run_limit)
+    SELECT g.execution_id, g.group_id, g.group_key, g.run_limit
+    FROM given g JOIN created USING (execution_id) WHERE g.group_id IS NOT NULL ORDER BY g.place
+)
+SELECT execution_id FROM created
 
--- name: find_start
--- Who holds an execution id or an idempotency key, and with which start event.
+-- name: find_starts
+-- Who holds these execution ids or idempotency keys, and with which start events.
 SELECT x.execution_id, x.idempotency_key, x.catalog_id, x.path, x.version, e.event_id, e.meta ->> 'nonce' AS nonce,
     e.meta ->> 'asked' AS asked
 FROM noetl.execution x
 LEFT JOIN noetl.event e ON e.execution_id = x.execution_id AND e.dedup_key = 'start'
-WHERE x.execution_id = %(execution_id)s OR x.idempotency_key = %(idempotency_key)s
+WHERE x.execution_id = ANY(%(execution_ids)s::bigint[]) OR x.idempotency_key = ANY(%(keys)s::text[])
 
 -- name: find_events_by_dedup
 -- The ids of the inputs that already stand in the log under these keys.

@@ -1,16 +1,17 @@
 -- name: claim_commands
--- Lease the next commands of a pool to a worker; one that cost a lease before is handed out alone.
+-- Lease the next commands of a pool to a worker, by priority and then in turn; one that cost a lease before is handed
+-- out alone. Whose turn it is was settled when they were issued: here an index is read from its beginning.
 WITH candidate AS MATERIALIZED (
-    SELECT execution_id, command_id, crash_count, priority, available_at, issued_event_id
+    SELECT execution_id, command_id, crash_count, priority, turn_at, available_at
     FROM noetl.command
     WHERE pool = %(pool)s AND status = 'pending' AND available_at <= statement_timestamp()
-    ORDER BY priority DESC, available_at, issued_event_id
+    ORDER BY priority DESC, turn_at, available_at
     LIMIT %(max)s FOR NO KEY UPDATE SKIP LOCKED
 ),
 ranked AS (
     SELECT candidate.*,
-        row_number() OVER (ORDER BY priority DESC, available_at, issued_event_id) AS place,
-        first_value(crash_count) OVER (ORDER BY priority DESC, available_at, issued_event_id) AS first_crash_count
+        row_number() OVER (ORDER BY priority DESC, turn_at, available_at) AS place,
+        first_value(crash_count) OVER (ORDER BY priority DESC, turn_at, available_at) AS first_crash_count
     FROM candidate
 ),
 chosen AS (

@@ -135,6 +135,7 @@ WITH RECURSIVE moving AS (
             AND e.created_at >= clock_timestamp() - make_interval(mins => %(minutes)s))
         OR EXISTS (SELECT FROM noetl.command c WHERE c.execution_id = x.execution_id
             AND c.status = 'claimed' AND c.lease_until > clock_timestamp())
+        OR EXISTS (SELECT FROM noetl.concurrency g WHERE g.execution_id = x.execution_id AND NOT g.is_admitted)
         OR EXISTS (SELECT FROM noetl.timer t WHERE t.execution_id = x.execution_id AND t.kind <> 'timeout'))
     UNION
     SELECT p.execution_id, p.parent_execution_id FROM noetl.execution p JOIN moving m

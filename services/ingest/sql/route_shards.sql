@@ -53,10 +53,17 @@ RETURNING seq
 
 -- name: insert_children
 -- The rows of sub-playbooks; a collision of the fresh id or of the parent command aborts the decision.
+WITH given AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(children)s::json) AS c (execution_id bigint, shard_id smallint, catalog_id bigint,
+        path text, version int, parent_execution_id bigint, parent_command_id bigint, group_id bigint, group_key text,
+        run_limit int)
+),
+joined AS (
+    INSERT INTO noetl.concurrency (execution_id, group_id, key, run_limit)
+    SELECT execution_id, group_id, group_key, run_limit FROM given WHERE group_id IS NOT NULL
+)
 INSERT INTO noetl.execution (execution_id, shard_id, catalog_id, path, version, parent_execution_id, parent_command_id)
-SELECT execution_id, shard_id, catalog_id, path, version, parent_execution_id, parent_command_id
-FROM json_to_recordset(%(children)s::json) AS c (execution_id bigint, shard_id smallint, catalog_id bigint, path text,
-    version int, parent_execution_id bigint, parent_command_id bigint)
+SELECT execution_id, shard_id, catalog_id, path, version, parent_execution_id, parent_command_id FROM given
 
 -- name: insert_consequences
 -- What routing drew from the batch's inputs, right behind each.
@@ -77,12 +84,13 @@ ON CONFLICT DO NOTHING
 
 -- name: insert_commands
 -- The queue's new rows; a retry delay becomes available_at.
-INSERT INTO noetl.command (execution_id, command_id, shard_id, step, pool, priority, available_at, loop_epoch, iter_index,
-    item, context_id, issued_event_id)
+INSERT INTO noetl.command (execution_id, command_id, shard_id, step, pool, priority, available_at, turn_at, loop_epoch,
+    iter_index, item, context_id, issued_event_id)
 SELECT execution_id, command_id, %(shard_id)s, step, pool, priority,
-    clock_timestamp() + make_interval(secs => delay_s), loop_epoch, iter_index, item, context_id, issued_event_id
+    clock_timestamp() + make_interval(secs => delay_s), clock_timestamp() + make_interval(secs => delay_s + turn_s),
+    loop_epoch, iter_index, item, context_id, issued_event_id
 FROM json_to_recordset(%(commands)s::json) AS c (execution_id bigint, command_id bigint, step text, pool text,
-    priority smallint, delay_s float8, loop_epoch bigint, iter_index int, item jsonb, context_id bigint,
+    priority smallint, delay_s float8, turn_s float8, loop_epoch bigint, iter_index int, item jsonb, context_id bigint,
     issued_event_id bigint)
 
 -- name: insert_timers

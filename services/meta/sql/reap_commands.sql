@@ -19,7 +19,8 @@ FOR UPDATE SKIP LOCKED
 -- Put commands back in the queue; the old claim's token is void.
 UPDATE noetl.command c
 SET status = 'pending', claim_token = NULL, worker_id = NULL, lease_until = NULL, crash_count = c.crash_count + 1,
-    available_at = clock_timestamp() + make_interval(secs => g.delay_s)
+    available_at = clock_timestamp() + make_interval(secs => g.delay_s),
+    turn_at = clock_timestamp() + make_interval(secs => g.delay_s)
 FROM json_to_recordset(%(commands)s::json) AS g (execution_id bigint, command_id bigint, delay_s float8)
 WHERE c.execution_id = g.execution_id AND c.command_id = g.command_id
 

@@ -11,6 +11,7 @@ from noetl_common.core import policy, results, templates
 from noetl_common.core.duration import seconds_in
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import Place
+from noetl_common.core.groups import Group, group_of
 from noetl_common.core.outcome import Outcome
 from noetl_common.core.playbook import Step, Task, version_number
 from noetl_common.core.policy import Verdict
@@ -40,7 +41,7 @@ from noetl_common.core.routing.draft import (
 from noetl_common.core.routing.writes import render_variables, write_rendered
 from noetl_common.core.scope import system_names
 from noetl_common.core.shard import hashed_id
-from noetl_common.core.state import Activity
+from noetl_common.core.state import Activity, ExecutionState
 from noetl_common.core.values import INLINE_VALUE_BYTES_MAX, Ref, Value, ref_in, reference_of
 from noetl_common.core.workload import effective_workload
 from noetl_common.errors import TemplateFailed
@@ -52,11 +53,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A child about to be opened."""
 
     path: str
-    payload: dict[str, Any]
+    workload: dict[str, Any]
     found: CatalogEntry
     child_id: int
     waits: bool
     timeout_s: float  # 0: as long as it takes
+    behind: int
+    group: Group | None
 
 
 def start_child(draft: Draft, step: Step, start: Start) -> None:
@@ -66,19 +69,20 @@ def start_child(draft: Draft, step: Step, start: Start) -> None:
     command_id = segment_id(draft, step, start)
     context = {"attempt": start.attempt, **segment_context(step, start)}
     error: dict[str, Any] | None = None
-    path, version, found = "", None, None
-    payload: dict[str, Any] = {}
-    timeout_s = 0.0
+    path, call = "", None
     try:
         path, version, payload, timeout_s = _render_call(draft, step, task, start)
         found, error = _find(draft, step, (path, version))
+        if found is not None:
+            waits = not task.config.get("async")
+            call = _call_of(draft, found, path=path, payload=payload, waits=waits, timeout_s=timeout_s)
     except TemplateFailed as exc:
         error = template_error(exc)
-    child_id = next(draft.world.fresh_ids) if found is not None else 0
+    child_id = call.child_id if call is not None else 0
     draft.emit(
         "child.started",
         step=step.name,
-        status="STARTED" if found is not None else "FAILED",
+        status="STARTED" if call is not None else "FAILED",
         command_id=command_id,
         loop_epoch=epoch_of(draft, step),
         iter_index=index,
@@ -86,13 +90,11 @@ def start_child(draft: Draft, step: Step, start: Start) -> None:
         context={**context, "child_id": child_id, "path": path},
     )
     place = place_of(draft, step, index)
-    if found is None:
+    if call is None:
         end_task(draft, step, place=place, outcome=Outcome(status="error", error=error), ref=None, index=index)
         return
-    waits = not task.config.get("async")
-    call = Call(path=path, payload=payload, found=found, child_id=child_id, waits=waits, timeout_s=timeout_s)
     _open_child(draft, step, place, call=call, index=index)
-    if not waits:
+    if not call.waits:
         data = {"status": "started", "execution_id": str(child_id), "path": path, "async": True}
         end_task(draft, step, place=place, outcome=Outcome(data=data), ref=None, index=index)
 
@@ -147,33 +149,52 @@ def _find(draft: Draft, step: Step, wanted: Wanted) -> tuple[CatalogEntry | None
     return None, {"code": "CHILD_NOT_STARTED", "kind": "not_found", "message": message, "retryable": False}
 
 
-def _open_child(
-    draft: Draft,
-    step: Step,
-    place: Place,
-    *,
-    call: Call,
-    index: int,
-) -> None:
+def _call_of(
+    draft: Draft, found: CatalogEntry, *, path: str, payload: dict[str, Any], waits: bool, timeout_s: float
+) -> Call:
+    """Return the child that is to be opened, with what it starts from. Errors: TemplateFailed of its group's key."""
     state = draft.state
-    assert place.body is not None
-    task = step.segments[place.body.segment].tasks[0]
-    child_id = call.child_id
+    child_id = next(draft.world.fresh_ids)
     begun_at = draft.cause.event_time
     system = system_names(
         execution_id=child_id,
-        catalog_id=call.found.catalog_id,
-        path=call.path,
-        version=call.found.version,
+        catalog_id=found.catalog_id,
+        path=path,
+        version=found.version,
         parent_execution_id=state.execution_id,
         env=draft.world.env,
         now=lambda: begun_at,
     )
-    workload = effective_workload(call.found.playbook.workload, call.payload, execution_id=child_id, system=system)
-    body = encode(workload)
-    value = Value(workload)
+    workload = effective_workload(found.playbook.workload, payload, execution_id=child_id, system=system)
+    group = group_of(found.playbook, workload, path=path, system=system)
+    if group is not None and waits and group.group_id in groups_held(state):
+        group = None  # a run above it has the place and waits for it: it would wait for itself
+    return Call(
+        path=path,
+        workload=workload,
+        found=found,
+        child_id=child_id,
+        waits=waits,
+        timeout_s=timeout_s,
+        behind=draft.behind,
+        group=group,
+    )
+
+
+def groups_held(state: ExecutionState) -> list[int]:
+    """Return the concurrency groups in which this run, or one above it that waits for it, has a place."""
+    return [*state.groups_above, *([state.group.group_id] if state.group is not None else [])]
+
+
+def _open_child(draft: Draft, step: Step, place: Place, *, call: Call, index: int) -> None:
+    state = draft.state
+    assert place.body is not None
+    task = step.segments[place.body.segment].tasks[0]
+    child_id, group = call.child_id, call.group
+    body = encode(call.workload)
+    value = Value(call.workload)
     if not fits_inline(body, INLINE_VALUE_BYTES_MAX):
-        value = Value(ref=draft.payload(workload, label="workload", body=body, execution_id=child_id))
+        value = Value(ref=draft.payload(call.workload, label="workload", body=body, execution_id=child_id))
     context: dict[str, Any] = {
         "path": call.path,
         "version": call.found.version,
@@ -182,7 +203,15 @@ def _open_child(
     }
     if return_step := task.config.get("return_step") or task.config.get("result_step"):
         context["return_step"] = return_step
+    if state.priority is not None:
+        context["priority"] = state.priority
+    if call.behind:
+        context["behind"] = call.behind
+    if group is not None:
+        context["group"] = msgspec.to_builtins(group)
     if call.waits:
+        if held := groups_held(state):
+            context["groups_above"] = held
         loop = place.entry.loop
         context["parent"] = {
             "command_id": place.body.command_id,
@@ -202,6 +231,7 @@ def _open_child(
             version=call.found.version,
             parent_execution_id=state.execution_id,
             parent_command_id=place.body.command_id,
+            group=group,
         )
     )
     draft.decision.inputs.append(

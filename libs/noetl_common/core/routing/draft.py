@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from noetl_common.core import results as results_of
-from noetl_common.core.commands import Command, CommandContext
+from noetl_common.core.commands import TURN_S, Command, CommandContext
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.fold import fold
+from noetl_common.core.groups import Group
 from noetl_common.core.playbook import Playbook, Step
 from noetl_common.core.scope import Load, Scope, system_names
 from noetl_common.core.shard import ORD_MAX, hashed_id
@@ -72,6 +73,7 @@ class Child(msgspec.Struct, kw_only=True):
     version: int
     parent_execution_id: int
     parent_command_id: int
+    group: Group | None = None
 
 
 class Timer(msgspec.Struct, kw_only=True):
@@ -249,6 +251,23 @@ class Draft:
     def is_stopping(self) -> bool:
         """True when the run begins nothing more: something failed, or it is cancelled."""
         return self.state.failure is not None or self.state.cancelling is not None
+
+    @property
+    def behind(self) -> int:
+        """How much of this run, and of those above it, is under way: the next of it waits its turn behind that."""
+        return self.state.behind + self.state.under_way
+
+    @property
+    def turn_s(self) -> float:
+        """How long after its issue the turn of the command issued next comes (docs/adr/0028-claims-take-turns.md)."""
+        return self.behind * TURN_S
+
+    def priority_of(self, step: Step) -> int:
+        """Return how urgent a step's commands are: as the step says, else its run's start, else its playbook."""
+        for priority in (step.priority, self.state.priority):
+            if priority is not None:
+                return priority
+        return self.playbook.priority
 
     def step(self, name: str) -> Step:
         """Return a step of the playbook."""

@@ -50,6 +50,7 @@ def issue_command(
 ) -> None:
     """Issue one command, for any worker of the step's pool."""
     epoch = epoch_of(draft, step)
+    turn_s = draft.turn_s
     event = draft.emit(
         "command.issued",
         step=step.name,
@@ -69,10 +70,12 @@ def issue_command(
             context_id=context_id,
             issued_event_id=event.event_id,
             pool=step.pool,
+            priority=draft.priority_of(step),
             loop_epoch=epoch,
             iter_index=index,
             item=item,
             delay_s=delay_s,
+            turn_s=turn_s,
         )
     )
 
