@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+import aiohttp
 import httpx
 import msgspec
+from yarl import URL
 
 from noetl_common.core.values import Ref
 from noetl_common.errors import (
@@ -35,12 +37,14 @@ from noetl_common.wire import (
     ResultRow,
     encode,
 )
+from services.worker.ingests import Ingests
 
 log = get_logger(__name__)
 T = TypeVar("T")
 
-TIMEOUT_S = 30.0
-ANSWER_BYTES_MAX = 128 * 1024 * 1024
+TIMEOUT_S = 30.0  # without a byte of the answer
+CONNECT_TIMEOUT_S = 3.0
+KEEP_ALIVE_S = 3.0  # less than ingest's: a connection that it is about to close is not used again
 CREDENTIAL_TTL_S = 60.0
 CREDENTIALS_MAX = 256
 LOOP_PAGE_ITEMS = 500
@@ -56,10 +60,13 @@ class LoopPage(msgspec.Struct, kw_only=True):
 class Api:
     """A client of ingest. One per worker; safe to use from many tasks."""
 
-    def __init__(self, url: str, *, worker_id: str, token: str = "", transport: httpx.AsyncBaseTransport | None = None):
+    def __init__(self, ingests: Ingests, *, worker_id: str, token: str = "") -> None:
         self.worker_id = worker_id
-        self._client = httpx.AsyncClient(
-            base_url=url, headers=headers(token), timeout=TIMEOUT_S, transport=transport, trust_env=False
+        self._ingests = ingests
+        self._session = aiohttp.ClientSession(
+            headers=headers(token),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         self._credentials: dict[str, tuple[float, dict[str, Any]]] = {}
 
@@ -134,7 +141,7 @@ class Api:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._session.close()
 
     async def _send(
         self,
@@ -146,11 +153,27 @@ class Api:
         timeout_s: float = TIMEOUT_S,
     ) -> bytes:
         content = None if body is None else encode(body)
-        try:
-            answer = await self._client.request(method, path, content=content, params=query, timeout=timeout_s)
-        except httpx.HTTPError as exc:
-            raise Unavailable(f"ingest does not answer {method} {path}: {type(exc).__name__}: {exc}") from exc
-        return checked(answer, f"{method} {path}")
+        target = f"{path}?{urlencode(query)}" if query else path
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=timeout_s)
+        what, said = f"{method} {path}", ""
+        for url in self._ingests.in_turn():
+            place = URL(url + target, encoded=True)
+            try:
+                async with self._session.request(
+                    method, place, data=content, timeout=timeout, allow_redirects=False
+                ) as answer:
+                    return checked(answer.status, await answer.read(), what)
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
+                # Nothing was sent, so nothing is in doubt: another one may be asked at once.
+                self._ingests.is_away(url)
+                said = f"{type(exc).__name__}: {exc}"
+            except (aiohttp.ClientError, TimeoutError) as exc:
+                self._ingests.is_away(url)
+                raise Unavailable(f"ingest does not answer {what}: {type(exc).__name__}: {exc}") from exc
+            except Unavailable:
+                self._ingests.is_away(url)
+                raise
+        raise Unavailable(f"ingest does not answer {what}: {said}")
 
 
 async def persistently(call: Callable[[], Awaitable[T]], what: str) -> T:
@@ -169,13 +192,18 @@ async def persistently(call: Callable[[], Awaitable[T]], what: str) -> T:
             await asyncio.sleep(pause_s)
 
 
-def heartbeat_once(client: httpx.Client, beat: Heartbeat) -> HeartbeatAnswer:
+def heartbeat_once(client: httpx.Client, ingests: Ingests, beat: Heartbeat) -> HeartbeatAnswer:
     """Renew every lease in one call, from a thread of its own. Errors: as every call to ingest."""
+    url = ingests.in_turn()[0]
     try:
-        answer = client.post("/api/commands/heartbeat", content=encode(beat))
+        answer = client.post(f"{url}/api/commands/heartbeat", content=encode(beat))
+        return read(checked(answer.status_code, answer.content, "POST /api/commands/heartbeat"), HeartbeatAnswer)
     except httpx.HTTPError as exc:
+        ingests.is_away(url)
         raise Unavailable(f"ingest does not answer the heartbeat: {type(exc).__name__}: {exc}") from exc
-    return read(checked(answer, "POST /api/commands/heartbeat"), HeartbeatAnswer)
+    except Unavailable:
+        ingests.is_away(url)
+        raise
 
 
 def headers(token: str) -> dict[str, str]:
@@ -184,20 +212,20 @@ def headers(token: str) -> dict[str, str]:
     return {**plain, "Authorization": f"Bearer {token}"} if token else plain
 
 
-def checked(answer: httpx.Response, what: str) -> bytes:
+def checked(status: int, body: bytes, what: str) -> bytes:
     """Return the body of a good answer. Errors: the one of ours that fits the status."""
-    if answer.is_success:
-        return answer.content
-    found = _problem_of(answer)
-    message = f"{what}: {answer.status_code}: {found.get('error') or answer.text[:500]}"
+    if 200 <= status < 300:
+        return body
+    found = _problem_in(body)
+    message = f"{what}: {status}: {found.get('error') or body[:500].decode(errors='replace')}"
     # These say more than their status: a payload that is gone does not come back by asking again.
     lost = {kind.code: kind for kind in (ReferenceNotAvailable, ReferenceCorrupt)}.get(str(found.get("code", "")))
     if lost is not None:
         raise lost(message)
     kinds: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 413: TooLarge, 422: Invalid, 400: Invalid}
-    if answer.status_code in (401, 403):
-        raise Unauthorized(message, status=answer.status_code)
-    raise kinds.get(answer.status_code, Unavailable)(message)
+    if status in (401, 403):
+        raise Unauthorized(message, status=status)
+    raise kinds.get(status, Unavailable)(message)
 
 
 def read(body: bytes, kind: type[T]) -> T:
@@ -208,9 +236,9 @@ def read(body: bytes, kind: type[T]) -> T:
         raise Unavailable(f"ingest answered something else than {kind.__name__}: {exc}") from exc
 
 
-def _problem_of(answer: httpx.Response) -> dict[str, Any]:
+def _problem_in(body: bytes) -> dict[str, Any]:
     try:
-        problem = msgspec.json.decode(answer.content)
+        problem = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return {}
     return problem if isinstance(problem, dict) else {}

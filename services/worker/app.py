@@ -17,6 +17,7 @@ from services.worker.api import Api
 from services.worker.config import Config
 from services.worker.desk import Desk
 from services.worker.heartbeat import Heart
+from services.worker.ingests import Ingests
 from services.worker.loops.report_results import report_results_once
 from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
@@ -34,7 +35,8 @@ REGISTER_PAUSE_S = 1.0
 async def app(config: Config) -> AsyncIterator[Service]:
     """Make one worker; on leaving, end its interpreters, its heartbeat and its connections."""
     worker_id = config.worker_id or config.instance or mint_instance("worker")
-    api = Api(config.server_url, worker_id=worker_id, token=config.api_token)
+    ingests = Ingests(config.server_url)
+    api = Api(ingests, worker_id=worker_id, token=config.api_token)
     store = open_store(config, name=worker_id)
     await asyncio.to_thread(sweep)
     processes = PythonPool(config.interpreters, memory_bytes_max=config.python_memory_bytes_max)
@@ -48,7 +50,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
     )
     desk = Desk(config.slots)
     shop = Shop(machine, store, worker_id=worker_id)
-    heart = Heart(desk, worker_id=worker_id, url=config.server_url, token=config.api_token, every_s=config.heartbeat_s)
+    heart = Heart(desk, ingests, worker_id=worker_id, token=config.api_token, every_s=config.heartbeat_s)
     registration = _Registration(api, config)
 
     async def claim() -> int:

@@ -15,7 +15,10 @@ class Config(Stores, frozen=True, kw_only=True):
     """What a worker can be told. It needs no Postgres: it speaks to ingest only."""
 
     database_url: DatabaseUrl = ""
-    server_url: Annotated[str, env("NOETL_SERVER_URL", doc="Where ingest answers.")] = "http://127.0.0.1:8082"
+    server_url: Annotated[
+        str,
+        env("NOETL_SERVER_URL", doc="Where ingest answers; several, separated by commas, are tried in turn."),
+    ] = "http://127.0.0.1:8082"
     api_token: Annotated[str, env("NOETL_API_TOKEN", doc="Bearer token for ingest's API.", secret=True)] = ""
     http_allow_hosts: HttpAllowHosts = ""
     secrets_env: SecretsEnv = ""

@@ -10,6 +10,7 @@ from noetl_common.log import get_logger
 from noetl_common.wire import Heartbeat
 from services.worker.api import headers, heartbeat_once
 from services.worker.desk import Desk
+from services.worker.ingests import Ingests
 
 log = get_logger(__name__)
 
@@ -21,10 +22,10 @@ JOIN_S = 6.0
 class Heart:
     """Renews every lease of the desk, and brings back what to abandon."""
 
-    def __init__(self, desk: Desk, *, worker_id: str, url: str, token: str, every_s: float) -> None:
+    def __init__(self, desk: Desk, ingests: Ingests, *, worker_id: str, token: str, every_s: float) -> None:
         self._desk = desk
         self._worker_id = worker_id
-        self._url = url
+        self._ingests = ingests
         self._token = token
         self._every_s = every_s
         self._stop = threading.Event()
@@ -41,9 +42,7 @@ class Heart:
         await asyncio.to_thread(self._thread.join, JOIN_S)
 
     def _beat(self) -> None:
-        with httpx.Client(
-            base_url=self._url, headers=headers(self._token), timeout=TIMEOUT_S, trust_env=False
-        ) as client:
+        with httpx.Client(headers=headers(self._token), timeout=TIMEOUT_S, trust_env=False) as client:
             pause_s = self._pause_s()
             while not self._stop.wait(pause_s):
                 pause_s = self._pause_s() if self._once(client) else FAILED_PAUSE_S
@@ -58,7 +57,7 @@ class Heart:
             worker_id=self._worker_id, leases=sent, active=len(self._desk.running), capacity=self._desk.slots
         )
         try:
-            answer = heartbeat_once(client, beat)
+            answer = heartbeat_once(client, self._ingests, beat)
         except NoetlError as exc:
             log.warning("heartbeat.failed", leases=len(sent), error=exc)
             return False

@@ -201,7 +201,7 @@ def throwaway_stack(folder: Path, plan: Plan) -> Iterator[Stack]:
 
 
 def roles_of(plan: Plan, port: int) -> list[Role]:
-    """Return the processes of a plan; the first ingest listens on `port`, each worker calls one ingest.
+    """Return the processes of a plan; the first ingest listens on `port`, each worker knows all.
 
     A compactor runs only where the plan names one.
     """
@@ -216,7 +216,7 @@ def roles_of(plan: Plan, port: int) -> list[Role]:
             if kind == "worker":
                 # Round robin: with several ingests each worker has another one to talk to first.
                 turned = ingest_ports[index % len(ingest_ports) :] + ingest_ports[: index % len(ingest_ports)]
-                environ["NOETL_SERVER_URL"] = f"http://{LOOPBACK}:{turned[0]}"
+                environ["NOETL_SERVER_URL"] = ",".join(f"http://{LOOPBACK}:{each}" for each in turned)
             roles.append(Role(role=kind, index=index + 1, port=own_port, environ=environ))
     return roles
 
