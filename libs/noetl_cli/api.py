@@ -107,6 +107,14 @@ class Api:
         """Cancel a run and its children."""
         return self._post(f"/api/executions/{quote(execution_id, safe='')}/cancel", {"reason": reason, "cascade": True})
 
+    def shards(self) -> Answer:
+        """Return who owns which shard, and who lives."""
+        return dict(self._get("/api/runtime/shards", {}))
+
+    def ask_replica(self, instance: str, verb: str) -> Answer:
+        """Drain, cordon or uncordon a replica; return how it stands and how many shards it owns."""
+        return self._post(f"/api/runtime/replicas/{quote(instance, safe='')}/{verb}", {})
+
     def put_credential(self, body: Mapping[str, Any]) -> Answer:
         """Store a credential under its name, replacing the one before."""
         return self._post("/api/credentials", body)

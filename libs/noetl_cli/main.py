@@ -19,6 +19,7 @@ from noetl_cli.verbs import (
     list_runs,
     register,
     run,
+    shards,
     status,
     trace,
     up,
@@ -60,6 +61,7 @@ app.command("validate")(validate.validate)
 app.command("lint")(lint.lint)
 app.command("graph")(graph.graph)
 app.add_typer(credential.app, name="credential")
+app.add_typer(shards.app, name="shards")
 app.command("doctor")(doctor.doctor)
 app.command("compact")(compact.compact)
 app.command("verify")(verify.verify)
