@@ -88,6 +88,10 @@ bench-verify: install ## Measure how fast a million events are verified, and the
 bench-status: install ## Measure reads of a run's status beside a fan-out; ends in one JSON line
 	@$(BIN)/python -m benchmarks.status
 
+.PHONY: chaos
+chaos: install ## Kill, freeze and cut off a stack of its own for SECONDS_=60 under load; ends in one JSON line
+	@$(BIN)/noetl chaos --seconds $(SECONDS_)
+
 .PHONY: env-example
 env-example: install ## Write .env.example, docs/CONFIG.md and the table of docs/LIMITS.md from the code
 	@$(BIN)/python -m noetl_cli.reference

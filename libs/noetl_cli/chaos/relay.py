@@ -1,14 +1,17 @@
 """TCP links on loopback that can be cut, stalled and slowed: the network between any two processes."""
 
 import asyncio
+import socket
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Coroutine
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from noetl_cli.embedded.server import LOOPBACK
 
 CHUNK_BYTES = 65_536
+NO_LINGERING = struct.pack("ii", 1, 0)
 Mode = Literal["open", "cut", "stalled", "slow"]
 
 
@@ -27,8 +30,13 @@ class Link:
 
     async def listen(self) -> None:
         """Take connections on a free port of loopback."""
-        server = await asyncio.start_server(self._taken, LOOPBACK, 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._taken, LOOPBACK, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Take no more connections and end those there are."""
+        self._server.close()
+        self.set("cut")
 
     def set(self, mode: Mode, delay_s: float = 0.0) -> None:
         """Change how the link behaves, for open connections and later ones."""
@@ -39,6 +47,8 @@ class Link:
             self._flows.set()
         if mode == "cut":
             for transport in list(self._transports):
+                # Not closed but reset, as by a firewall: what was under way is gone.
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGERING)
                 transport.abort()
 
     async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,8 +83,10 @@ class Relays:
 
     def __init__(self) -> None:
         self.links: dict[str, Link] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="chaos.relays", daemon=True)
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._serve, name="chaos.relays", daemon=True)
         self._thread.start()
 
     def through(self, who: str, what: str, url: str) -> str:
@@ -82,24 +94,37 @@ class Relays:
         parts = urlsplit(url)
         assert parts.port is not None, "a server of the stack listens on a port"
         link = Link(f"{who}>{what}", parts.port)
-        asyncio.run_coroutine_threadsafe(link.listen(), self._loop).result()
+        self._do(link.listen())
         self.links[link.name] = link
         login, at, _place = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{login}{at}{LOOPBACK}:{link.port}"))
 
     def set(self, name: str, mode: Mode, delay_s: float = 0.0) -> None:
         """Change a link."""
-        self._do(lambda: self.links[name].set(mode, delay_s))
+
+        async def change() -> None:
+            self.links[name].set(mode, delay_s)
+
+        self._do(change())
 
     def close(self) -> None:
         """End every connection and the thread."""
-        for name in self.links:
-            self.set(name, "cut")
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
 
-    def _do(self, what: Callable[[], None]) -> None:
-        async def done() -> None:
-            what()
+    def _serve(self) -> None:
+        with self._runner:
+            self._runner.run(self._until_closed())
 
-        asyncio.run_coroutine_threadsafe(done(), self._loop).result()
+    async def _until_closed(self) -> None:
+        await self._ended.wait()
+        for link in self.links.values():
+            link.close()
+        flows = asyncio.all_tasks() - {asyncio.current_task()}
+        for flow in flows:
+            flow.cancel()
+        await asyncio.gather(*flows, return_exceptions=True)
+        await asyncio.sleep(0)  # transports that were aborted close themselves in the loop's next round
+
+    def _do(self, what: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result()

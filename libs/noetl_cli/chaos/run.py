@@ -45,7 +45,8 @@ class Report(msgspec.Struct, kw_only=True):
     """What happened. `lost`, `twice` and `violations` are 0 where the promises hold.
 
     Shapes: `faults` {kind: how many were done}; `repeated_effects` tools that ran again before their report, which is
-    what at-least-once means; `epochs` changes of owners of shards; `leases_lost` commands whose worker died or froze.
+    what at-least-once means; `epochs` changes of owners of shards; `fenced` writes of an owner that was none any more,
+    refused; `leases_lost` commands whose worker died or froze; `refusals` requests that were sent again.
     """
 
     lost: int
@@ -59,6 +60,7 @@ class Report(msgspec.Struct, kw_only=True):
     repeated_effects: int
     leases_lost: int
     epochs: int
+    fenced: int
     refusals: int
     seed: int
     seconds: float
@@ -169,6 +171,7 @@ def _judged(
         pauses=sum(done[kind] for kind in ("pause", "pause_nats")),
         runs=len(driver.started),
         repeated_effects=repeated(notes),
+        fenced=_fenced(stack),
         refusals=driver.refusals,
         seed=options.seed,
         seconds=options.seconds,
@@ -190,7 +193,10 @@ def _fates(stack: Stack, driver: Driver) -> dict[int, Fate]:
                 answer = api.execution(str(each.execution_id))
             except NotFound:
                 continue
-            fates[each.execution_id] = (str(answer["status"]), answer.get("result"))
+            result = answer.get("result")
+            if isinstance(result, dict) and result.get("kind") == "result_ref":
+                result = api.resolve(result["ref"])
+            fates[each.execution_id] = (str(answer["status"]), result)
     return fates
 
 
@@ -200,6 +206,11 @@ def _effects(stack: Stack) -> Effects:
         for run, n, times in conn.execute(SQL["read_effects"]):
             effects[run][n] = times
     return effects
+
+
+def _fenced(stack: Stack) -> int:
+    logs = stack.state.log_dir.glob("*.log*")
+    return sum(log.read_bytes().count(b'"event":"shard.fenced"') for log in logs)
 
 
 async def _verified(stack: Stack) -> list[Finding]:
