@@ -72,6 +72,22 @@ bench-chain: install ## Measure one step after another: STEPS=200 of TOOL=python
 bench-starts: install ## Measure RUNS=1000 runs of one step, 32 in flight
 	@$(BIN)/python -m benchmarks.starts --starts $(RUNS) --runs $(REPEAT) $(BENCH_ARGS)
 
+.PHONY: bench-ingest
+bench-ingest: install ## Measure the batch endpoint for SECONDS_=60 a phase: events a second, time to acknowledge
+	@$(BIN)/python -m benchmarks.ingest --seconds $(SECONDS_) --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-flow
+bench-flow: install ## Measure ITEMS=10000 items fetched over HTTP and put into Postgres one by one, beside asyncio alone
+	@$(BIN)/python -m benchmarks.flow --items $(ITEMS) --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-fairness
+bench-fairness: install ## Measure a lone run beside a loop of ITEMS=10000 items, and what is left at twice the load
+	@$(BIN)/python -m benchmarks.fairness --items $(ITEMS) --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-replicas
+bench-replicas: install ## Measure a fan-out of ITEMS=10000 items with 1 and 2 processes of each role
+	@$(BIN)/python -m benchmarks.replicas --items $(ITEMS) --tool $(TOOL) --runs $(REPEAT) $(BENCH_ARGS)
+
 .PHONY: bench-idle
 bench-idle: install ## Measure what a stack costs that has nothing to do
 	@$(BIN)/python -m benchmarks.idle --runs $(REPEAT) $(BENCH_ARGS)

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.floor import Shape, floor_per_s
 from benchmarks.loops import one_run
+from benchmarks.outage import without_nats
 from benchmarks.report import Figures, medians, parser_of, report
 from benchmarks.rows import Rows, row_operations
 from benchmarks.stack import Bench, bench
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--max-in-flight", type=int, default=1_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--counts", action=argparse.BooleanOptionalAction, default=True, help="rows and statements")
+    parser.add_argument("--nats-stopped", action="store_true", help="also lose NATS, go without it, and get it back")
     parser.add_argument("--verify", action="store_true", help="run `noetl verify` at the end")
     options = parser.parse_args()
     settings = {**vars(options), "warm_up_items": WARM_UP_ITEMS}
@@ -51,6 +53,8 @@ def measured(options: argparse.Namespace) -> Figures:
             written = Rows.between(before, row_operations(b.conn))
             figures |= rows_per_item(Rows.between(quiet, before), written, options.items * options.runs)
             figures |= statements_per_item(b, where, payload)
+        if options.nats_stopped:
+            figures |= without_nats(b, where, payload)
         if options.verify:
             figures |= check(b)
         return figures
