@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +15,6 @@ from psycopg.rows import dict_row
 from noetl_cli.embedded.stack import Stack
 from noetl_common.config import load
 from noetl_common.db import Pool, open_pool
-from noetl_common.ids import mint_execution_id
 from noetl_common.secrets import generate_key
 from noetl_common.store.results import ResultStore
 from noetl_common.verify.report import Finding, Report
@@ -180,9 +179,7 @@ async def make_system(dsn: str, folder: Path) -> Made:
 async def _run_long_ago(system: Live, *, weeks: int) -> int:
     clock = PastClock(weeks)
     await make_range(system.pool, weeks=weeks)
-    with ExitStack() as patches:
-        for place in ("services.ingest.starts", "services.ingest.router"):
-            patches.enter_context(patch(f"{place}.mint_execution_id", lambda: mint_execution_id(clock)))
+    with patch("noetl_common.ids.SystemClock", lambda: clock):
         run_id = await system.execute("verify/mixed", n=5)
         await system.ended()
     return run_id

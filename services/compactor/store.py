@@ -250,7 +250,7 @@ async def drop_kept(pool: Pool, keys: Sequence[dict[str, Any]]) -> None:
 def _of(suffix: str, name: str) -> sql.Composed:
     """Return a query on the tables of one range."""
     tables = {parent: sql.Identifier("noetl", f"{parent}_{suffix}") for parent in PARENTS}
-    return sql.SQL(SQL[name]).format(**tables, columns=sql.SQL(", ").join(map(sql.Identifier, COLUMNS)))
+    return sql.SQL(SQL[name]).format(**tables)
 
 
 def _named(query: str, **names: str) -> sql.Composed:
@@ -276,31 +276,3 @@ async def _unlimit(conn: Conn) -> None:
 async def _all(pool: Pool, name: str, args: dict[str, Any]) -> list[dict[str, Any]]:
     async with transaction(pool) as conn:
         return await (await conn.execute(SQL[name], args)).fetchall()
-
-
-# Of noetl.result_ref and noetl.kept_result alike.
-COLUMNS = (
-    "execution_id",
-    "ref_id",
-    "ref",
-    "step",
-    "task_label",
-    "shape",
-    "loop_epoch",
-    "iter_index",
-    "parent_ref_id",
-    "store_tier",
-    "physical_uri",
-    "content_type",
-    "bytes",
-    "sha256",
-    "compression",
-    "rows",
-    "preview",
-    "extracted",
-    "inline_payload",
-    "auth_reference",
-    "created_at",
-    "expires_at",
-    "scope",
-)

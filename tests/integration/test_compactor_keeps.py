@@ -69,6 +69,16 @@ async def test_a_result_stays_by_its_scope_and_time(
     assert named.status_code == (200 if stays else 410)
 
 
+async def test_a_kept_result_is_its_row_in_every_column(pool: Pool, client: httpx.AsyncClient, tmp_path: Path) -> None:
+    await make_range(pool)
+    run_id = await make_run(pool)
+    ref = await put(client, run_id, "kept", scope="permanent")
+    found = [await rows(pool, "SELECT * FROM noetl.result_ref WHERE ref = %s", ref)]
+    await archived(pool, tmp_path)
+    found.append(await rows(pool, "SELECT * FROM noetl.kept_result WHERE ref = %s", ref))
+    assert found[0] == found[1] and len(found[0]) == 1
+
+
 async def test_a_kept_result_whose_time_is_over_goes_with_its_payload(
     pool: Pool, client: httpx.AsyncClient, tmp_path: Path
 ) -> None:

@@ -175,8 +175,15 @@ GROUP BY execution_id, step
 
 -- name: keep_results
 -- Copy the results that outlive their execution: of a scope that does, or not expired yet.
-INSERT INTO noetl.kept_result ({columns})
-SELECT {columns} FROM {result_ref}
+INSERT INTO noetl.kept_result (
+    execution_id, ref_id, ref, step, task_label, shape, loop_epoch, iter_index, parent_ref_id, store_tier,
+    physical_uri, content_type, bytes, sha256, compression, rows, preview, extracted, inline_payload, auth_reference,
+    created_at, expires_at, scope)
+SELECT
+    execution_id, ref_id, ref, step, task_label, shape, loop_epoch, iter_index, parent_ref_id, store_tier,
+    physical_uri, content_type, bytes, sha256, compression, rows, preview, extracted, inline_payload, auth_reference,
+    created_at, expires_at, scope
+FROM {result_ref}
 WHERE execution_id = ANY (%(ids)s) AND (expires_at > clock_timestamp()
     OR (expires_at IS NULL AND scope IN ('workflow', 'permanent')))
 ON CONFLICT (execution_id, ref_id) DO NOTHING
