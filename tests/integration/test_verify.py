@@ -339,7 +339,7 @@ def test_the_command_ends_with_0_1_or_2_and_says_why(made: Made, monkeypatch: py
     assert answer.exit_code == 1
     assert str(made.runs["completed"]) in answer.stdout and 'status "FAILED"' in answer.stdout
     assert "1 violation\n" in answer.stderr
-    document = json.loads(run(app, ["verify", "--json"]).stdout)
+    document = json.loads(run(app, ["verify", "-o", "json"]).stdout)
     assert document["counts"] == {"read_model": 1}
     assert document["findings"][0]["execution_id"] == str(made.runs["completed"])
     assert run(app, ["verify", "--execution", "7"]).exit_code == 2

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from noetl_cli.output import print_json, print_table, say
+from noetl_cli.options import Output
+from noetl_cli.output import Format, print_json, print_table, say
 from noetl_cli.state_dir import StateDir
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def verify(
     database_url: Annotated[
         str | None, typer.Option(help="Postgres; without it DATABASE_URL, then the local stack's.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    output: Output = Format.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
 ) -> None:
     """Recompute states, read models, counts, lineage and digests from the log and the result store, and compare.
 
@@ -50,7 +52,7 @@ def verify(
     except psycopg.Error as error:
         say(f"error: postgres: {str(error).strip()}")
         raise typer.Exit(EXIT_CANNOT_RUN) from error
-    if json:
+    if as_json or output is Format.JSON:
         print_json(_document(report))
     else:
         _print(report)
@@ -100,7 +102,7 @@ def _print(report: "Report") -> None:
         shown = [_row(finding) for finding in report.findings[:SHOWN_MAX]]
         print_table(COLUMNS, shown, whole=("execution_id", "event_id"))
         if len(report.findings) > SHOWN_MAX:
-            say(f"the first {SHOWN_MAX} findings; --json prints {len(report.findings)}")
+            say(f"the first {SHOWN_MAX} findings; -o json prints {len(report.findings)}")
         print_table(
             ("check", "what_holds", "findings"),
             [{"check": name, "what_holds": CHECKS[name], "findings": n} for name, n in report.counts.items()],
