@@ -2,6 +2,9 @@
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
+# Which extras of pyproject.toml are installed: by default every role, the CLI, traces and the tool `container`. For other
+# tools and stores: --build-arg EXTRAS=ingest,meta,compute,compactor,worker,cli,otel,k8s,duckdb,snowflake,gcs,gcp,vault
+ARG EXTRAS=ingest,meta,compute,compactor,worker,cli,otel,k8s
 WORKDIR /src
 RUN python3 -m venv /opt/noetl
 # Every wheel is checked against the lock's hashes; only those that the roles need are installed below.
@@ -12,7 +15,7 @@ COPY libs libs
 COPY services services
 RUN /opt/noetl/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && /opt/noetl/bin/pip install --no-cache-dir --no-index --find-links /wheels \
-        "noetl[ingest,meta,compute,compactor,worker,otel,cli]"
+        "noetl[${EXTRAS}]"
 
 FROM ${BASE}
 ARG VERSION=0.1.0

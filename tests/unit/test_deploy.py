@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,11 @@ OURS = "noetl"
 ASKED = re.compile(r"\$\{(\w+):\?[^}]+\}")
 # Given to every role alike, whether it reads them or not.
 SHARED = {"NOETL_HOST", "NOETL_PORT", "NATS_URL", "LOG_LEVEL"}
+# How the library names a request, and how a Role grants it.
+CALL = re.compile(r"_(batch|core)\.([a-z]+)_namespaced_(\w+)")
+GROUPS = {"batch": "batch", "core": ""}
+RESOURCES = {"job": "jobs", "secret": "secrets", "pod": "pods", "pod_log": "pods/log"}
+VERBS = {"read": "get"}
 STAND_INS = {
     "DATABASE_URL": "postgresql://noetl@postgres/noetl",
     "NOETL_ENCRYPTION_KEY": "+z1/z81s0BlMFfSTweHWrihSY+MO8TUjyrp+FixTBIc=",
@@ -247,7 +253,7 @@ def test_every_reference_in_a_pod_resolves(tree: str) -> None:
 def test_no_pod_has_more_rights_than_it_needs(tree: str) -> None:
     for workload, container in containers(tree):
         pod = workload["spec"]["template"]["spec"]
-        assert pod["automountServiceAccountToken"] is False
+        assert pod["automountServiceAccountToken"] is (workload["metadata"]["name"] == "noetl-worker")
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
@@ -258,6 +264,32 @@ def test_no_pod_has_more_rights_than_it_needs(tree: str) -> None:
     for _role, container in our_containers(tree):
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_worker_may_ask_the_cluster_what_the_container_tool_asks_and_nothing_else(tree: str) -> None:
+    code = (ROOT / "services/worker/tools/container_cluster.py").read_text(encoding="utf-8")
+    asked = {(GROUPS[api], RESOURCES[what], VERBS.get(verb, verb)) for api, verb, what in CALL.findall(code)}
+    assert len(asked) == 7
+    (role,) = of_kind(tree, "Role")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == asked
+    assert not of_kind(tree, "ClusterRole", "ClusterRoleBinding")
+    (binding,) = of_kind(tree, "RoleBinding")
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", role["metadata"]["name"])
+    (subject,) = binding["subjects"]
+    holders = [
+        workload["metadata"]["name"]
+        for workload in of_kind(tree, *WORKLOADS)
+        if workload["spec"]["template"]["spec"].get("serviceAccountName") == subject["name"]
+    ]
+    assert holders == ["noetl-worker"]
 
 
 def test_only_roles_with_a_database_are_given_its_address() -> None:
@@ -337,6 +369,16 @@ def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("POSTGRES_PASSWORD", "MINIO_ROOT_PASSWORD", "NOETL_ENCRYPTION_KEY", "NOETL_API_TOKEN", "ADMIN_TOKEN"), "x"
     )
     return subprocess.run(["docker", *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_image_has_the_extras_it_is_told_and_every_role_by_default() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    default, fullest = re.findall(r"EXTRAS=([\w,]+)$", text, re.MULTILINE)[::-1]
+    assert {*ROLES, "cli", "k8s"} <= set(default.split(",")) < set(fullest.split(","))
+    # What is left out is for a laptop: servers of its own, and all at once.
+    assert set(fullest.split(",")) == extras.keys() - {"embedded", "all"}
+    assert '"noetl[${EXTRAS}]"' in text
 
 
 def test_the_image_runs_as_nobody_in_particular_and_takes_the_role_as_argument() -> None:
