@@ -22,6 +22,11 @@ from services.ingest.payloads import PayloadCache
 READS_AT_ONCE_MAX = 16
 LOOP_PAGE_ROWS = 2_000
 TABLE_AS_JSON_BYTES_MAX = 64 * 1024 * 1024  # of a table that is read whole as JSON
+READ_BYTES_MAX = 48 * 1024 * 1024  # at once, for a decision: less than its cache holds
+TOO_LARGE = (
+    "{uri}: expected at most {most} bytes to be read of a result at once to decide what comes next, found {found}: "
+    "name single rows or fields, or have a step read it"
+)
 
 T = TypeVar("T")
 
@@ -31,8 +36,10 @@ async def read_payloads(
 ) -> None:
     """Load each (reference, key or whole) into the cache; a key that the index holds saves loading the payload.
 
-    Errors: ReferenceNotAvailable when the index or the tier does not have it; ReferenceCorrupt.
+    Errors: ReferenceNotAvailable when the index or the tier does not have it; ReferenceCorrupt; TooLarge for what is
+    no loop's, and more than READ_BYTES_MAX.
     """
+    _check_size(cache, needs)
     keys = [(ref.execution_id, ref.ref_id) for ref, _key in needs if ref.shape != "loop"]
     found = await store_claims.read_results(pool, keys) if keys else []
     rows = {(row.execution_id, row.ref_id): row for row in found}
@@ -48,6 +55,8 @@ async def read_payloads(
             cache.put_head(ref.execution_id, ref.ref_id, row.extracted or {})
         elif row.content_type == TABLE_TYPE:
             await _read_table(store, row, cache=cache, need=(ref, key))
+        elif row.bytes > READ_BYTES_MAX:
+            raise TooLarge(TOO_LARGE.format(uri=ref.uri, most=READ_BYTES_MAX, found=row.bytes))
         else:
             cache.put_encoded(ref.execution_id, ref.ref_id, await read_body(store, row))
 
@@ -74,10 +83,30 @@ async def read_body(store: ResultStore, row: ResultRow) -> bytes:
     return await store.read(row.physical_uri, row.sha256, row.compression, is_copied=is_copied)
 
 
+def parts_of(store: ResultStore, row: ResultRow) -> ReadPart:
+    """Return what reads parts of the file of a table."""
+
+    async def part(offset: int, length: int) -> bytes:
+        return await store.read_range(row.physical_uri, offset=offset, length=length)
+
+    return part
+
+
+def _check_size(cache: PayloadCache, needs: Sequence[tuple[Ref, str | None]]) -> None:
+    """Return when the groups of tables' rows that are needed fit in memory together. Errors: TooLarge."""
+    found = 0
+    for ref, key in needs:
+        number, footer = group_in(key), cache.table(ref)
+        if number is not None and footer is not None:
+            found += footer.held_bytes(number)
+        if found > READ_BYTES_MAX:
+            raise TooLarge(TOO_LARGE.format(uri=ref.uri, most=READ_BYTES_MAX, found="more"))
+
+
 async def _read_table(store: ResultStore, row: ResultRow, *, cache: PayloadCache, need: tuple[Ref, str | None]) -> None:
     """Load what a table's file says of itself, and the group of its rows that a read asks for."""
     ref, number = need[0], group_in(need[1])
-    part = _parts_of(store, row)
+    part = parts_of(store, row)
     footer = cache.table(ref)
     if footer is None:
         footer = await read_footer(part, size=row.bytes, uri=ref.uri)
@@ -87,7 +116,7 @@ async def _read_table(store: ResultStore, row: ResultRow, *, cache: PayloadCache
 
 
 async def _table_as_json(store: ResultStore, row: ResultRow) -> bytes:
-    part = _parts_of(store, row)
+    part = parts_of(store, row)
     footer = await read_footer(part, size=row.bytes, uri=row.physical_uri)
     rows: list[Any] = []
     size_bytes = 0
@@ -99,13 +128,6 @@ async def _table_as_json(store: ResultStore, row: ResultRow) -> bytes:
             raise TooLarge(f"{row.physical_uri}: {expected}: read it by parts as Parquet, or in a step by its rows")
         rows += await asyncio.to_thread(list, group)
     return await asyncio.to_thread(encoded, footer.frame.filled(rows))
-
-
-def _parts_of(store: ResultStore, row: ResultRow) -> ReadPart:
-    async def part(offset: int, length: int) -> bytes:
-        return await store.read_range(row.physical_uri, offset=offset, length=length)
-
-    return part
 
 
 async def _read_loop(pool: Pool, store: ResultStore, ref: Ref) -> tuple[dict[str, Any], int]:

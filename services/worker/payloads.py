@@ -14,7 +14,7 @@ from noetl_common.core.scope import NeedPayload
 from noetl_common.core.tables import group_in, group_key, is_table, table_value
 from noetl_common.core.values import Ref, loop_stats
 from noetl_common.core.views import plain
-from noetl_common.errors import ReferenceCorrupt, ReferenceNotAvailable
+from noetl_common.errors import ReferenceCorrupt, ReferenceNotAvailable, TooLarge
 from noetl_common.store.results import ResultStore
 from noetl_common.store.tables import Footer, Group, read_footer
 from noetl_common.wire import ResultRow, ref_of
@@ -24,6 +24,11 @@ ROUNDS_MAX = 50
 READS_MAX = 8  # at the same time, of one loop's large items
 COPIED_BYTES = 8 * 1024 * 1024  # at a time
 GROUPS_MAX = 2  # groups of tables' rows that are read at the same time
+READ_BYTES_MAX = 256 * 1024 * 1024  # of tables' rows, in memory, that the templates of one call read
+TOO_MANY_ROWS = (
+    "{uri}: expected a read of at most {most} bytes of its rows, found more: name the rows by their index, or query "
+    "them where they are stored (`tables` of the duckdb tool)"
+)
 
 Key = tuple[int, int, int]
 T = TypeVar("T")
@@ -79,12 +84,14 @@ class Payloads:
         if row.inline is not None:
             self._put((row.execution_id, row.ref_id, 0), row.bytes, bytes(row.inline), None)
 
-    async def table_file(self, ref: Ref, copy: Path) -> tuple[Path, dict[str, str]]:
-        """Return where the file of a table can be read, and {column: what it holds}.
+    async def table_file(self, ref: Ref, copy: Path) -> tuple[Path, dict[str, str]] | None:
+        """Return where the file of a table can be read, and {column: what it holds}; None when SQL cannot read it so.
 
         In place where a folder of this worker has it, else copied to `copy`, a part at a time. Errors: as `settled`.
         """
         footer = await self._footer(ref)
+        if footer.bare or (ref.shape != "rows" and not any(map(_is_result_of_sql, footer.frame.places))):
+            return None
         path = self._store.table_path(ref) if self._store is not None else None
         if path is None:
             path, digest = copy, hashlib.sha256()
@@ -122,11 +129,15 @@ class Payloads:
 
     async def _rounds(self, make: Callable[[], Awaitable[T]], missing: NeedPayload) -> T:
         pinned: list[Key] = []
+        read_bytes = 0
         try:
             for _ in range(ROUNDS_MAX):
                 for ref, key in missing.needs:
                     pinned.append(_place(ref, key))
                     self._pins[_place(ref, key)] += 1
+                    read_bytes += self._group_bytes(ref, key)
+                    if read_bytes > READ_BYTES_MAX:
+                        raise TooLarge(TOO_MANY_ROWS.format(uri=ref.uri, most=READ_BYTES_MAX))
                 await asyncio.gather(*(self._fetch_once(ref, key) for ref, key in missing.needs))
                 try:
                     return await make()
@@ -137,6 +148,13 @@ class Payloads:
             self._pins.subtract(pinned)
             self._pins = +self._pins
             self._shrink()
+
+    def _group_bytes(self, ref: Ref, key: str | None) -> int:
+        """Return how much memory the group of rows that `key` names takes, 0 for anything else."""
+        number, held = group_in(key), self._held.get(_key(ref))
+        if number is None or held is None or not isinstance(held[2], Footer):
+            return 0
+        return held[2].held_bytes(number)
 
     def _group(self, ref: Ref, number: int) -> Group:
         """Return a group of a table's rows. Errors: NeedPayload when it is not here."""
@@ -241,6 +259,11 @@ class Payloads:
             if self._bytes <= self._bytes_max:
                 return
             self._bytes -= self._held.pop(place)[0]
+
+
+def _is_result_of_sql(place: list[str]) -> bool:
+    """Return whether rows in this place of a result are what a query of the whole result would see."""
+    return not place or (place[-1] == "rows" and len(place) <= 2)
 
 
 def _key(ref: Ref) -> Key:

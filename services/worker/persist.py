@@ -42,10 +42,10 @@ async def persist_before_emit(
     has_rows = rows_in(payload)
     body = b"" if has_rows else encoded(payload)
     if tabular and (has_rows or len(body) > PAYLOAD_INLINE_BYTES_MAX):
-        stored_table = await _persist_table(command, payload, store=store, shape=shape, output=output)
+        size, body = len(body), b""  # a table is written from the rows, and their JSON would double what they take
+        stored_table = await _persist_table(command, payload, size, store=store, shape=shape, output=output)
         if stored_table is not None:
             return stored_table
-    if has_rows:
         body = await asyncio.to_thread(lambda: encoded(plain(payload)))
     size = len(body)
     if size > PAYLOAD_BYTES_MAX:
@@ -66,10 +66,10 @@ async def persist_before_emit(
 
 
 async def _persist_table(
-    command: ClaimedCommand, payload: Any, *, store: ResultStore, shape: Shape, output: Output
+    command: ClaimedCommand, payload: Any, size: int, *, store: ResultStore, shape: Shape, output: Output
 ) -> tuple[Ref, ResultRow] | None:
     """Return what `persist_before_emit` does of a payload stored as a Parquet file, None when it must be JSON."""
-    found = await table_file(payload)
+    found = await table_file(payload, size=size)
     if found is None:
         return None
     table, part = found

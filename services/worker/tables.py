@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from noetl_common.core.tables import Frame, Parted, Row, Rows, parted, rows_in
+from noetl_common.core.tables import Frame, Parted, Row, Rows, listed, parted, rows_in
 from noetl_common.errors import TooLarge
-from noetl_common.store.tables import SealedTable, TableFile, TableWriter
+from noetl_common.store.tables import FRAME_BYTES_MAX, GROUP_BYTES_MAX, SealedTable, TableFile, TableWriter
 from noetl_common.wire import encoded
 
 SPILL_BYTES = 4 * 1024 * 1024  # of JSON, after which rows go to a file
 SPILL_ROWS = 20_000
 TABLE_ROWS_MAX = 1_000_000_000  # of one result
 WRITTEN_ROWS = 5_000  # at a time, of rows that are in memory already
+LIST_BYTES_MIN = 1024 * 1024  # of JSON whose longest list is stored as a table, to be read by parts
 
 
 class Hiding(Protocol):
@@ -153,25 +154,37 @@ class Sink:
         return row if self._places is None else [row[place] for place in self._places]
 
 
-async def table_file(payload: Any) -> tuple[TableFile, Parted] | None:
+async def table_file(payload: Any, *, size: int = 0) -> tuple[TableFile, Parted] | None:
     """Return a payload with rows as a file, and its parts; None for one that must be JSON.
 
+    `size` is that of its JSON, 0 when its rows are in a file: from LIST_BYTES_MIN on the items of a list are rows.
     The caller closes the file of rows that were in memory (SpilledRows keep theirs).
     """
+    found = await asyncio.to_thread(_table_of, payload, size)
+    return None if found is None or found[0] is None else (found[0], found[1])
+
+
+def _table_of(payload: Any, size: int) -> tuple[TableFile | None, Parted] | None:
     part = parted(payload)
+    if part is None and size >= LIST_BYTES_MIN:
+        part = listed(payload)
     if part is None or rows_in(part.body):
         return None
-    file = await asyncio.to_thread(_file_of, part)
-    return None if file is None else (file, part)
-
-
-def _file_of(part: Parted) -> TableFile | None:
     if isinstance(part.rows, SpilledRows):
-        return part.rows.sealed.finished(part)
+        return part.rows.sealed.finished(part), part
+    if size > FRAME_BYTES_MAX and len(encoded(part.body)) > FRAME_BYTES_MAX:
+        return None  # known before any of it is written
+    return _file_of(part, size), part
+
+
+def _file_of(part: Parted, size: int) -> TableFile | None:
+    # A batch is about as large as a group: rows of documents come by the few.
+    count = max(1, min(WRITTEN_ROWS, len(part.rows) * GROUP_BYTES_MAX // max(size, 1)))
     writer = TableWriter(part.names)
     try:
-        for start in range(0, len(part.rows), WRITTEN_ROWS):
-            writer.add([tuple(row.values()) for row in part.rows[start : start + WRITTEN_ROWS]])
+        for start in range(0, len(part.rows), count):
+            rows = part.rows[start : start + count]
+            writer.add([(row,) for row in rows] if part.bare else [tuple(row.values()) for row in rows])
         sealed = writer.seal()
         file = sealed.finished(part)
     except BaseException:

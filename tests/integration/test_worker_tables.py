@@ -9,6 +9,7 @@ import pytest
 from noetl_common.core.outcome import Outcome
 from noetl_common.core.scope import Scope
 from noetl_common.core.tables import TABLE_TYPE, Rows, parted, rows_in
+from noetl_common.core.templates import render_reference
 from noetl_common.core.values import Ref, TierRule, Value
 from noetl_common.core.views import plain
 from noetl_common.errors import ReferenceCorrupt, TooLarge
@@ -17,6 +18,7 @@ from noetl_common.store.objects import ObjectTier
 from noetl_common.store.results import ResultStore
 from noetl_common.store.s3 import S3Objects
 from noetl_common.wire import ClaimedCommand, encoded
+from services.worker import payloads as reading
 from services.worker import tables
 from services.worker.keychain import Concealed
 from services.worker.payloads import Payloads
@@ -201,7 +203,9 @@ async def test_a_result_in_memory_is_stored_as_a_table_and_read_where_it_is(tmp_
     payloads = Payloads(Nobody(), bytes_max=1_000_000, store=store)
     assert await payloads.settled(lambda: payloads.load(ref, "rows")[2999]["id"]) == 2999
     assert await payloads.settled(lambda: plain(payloads.load(ref, None))) == made()
-    path, kinds = await payloads.table_file(ref, tmp_path / "copy")
+    found = await payloads.table_file(ref, tmp_path / "copy")
+    assert found is not None
+    path, kinds = found
     assert path.is_relative_to(tmp_path / "store") and kinds == {"id": "int64", "tags": "json"}
     text = """SELECT count(*) AS n, sum(id)::BIGINT AS ids, max(tags ->> 1) AS tag, (SELECT count(*) FROM small) AS few
       FROM stored"""
@@ -243,6 +247,42 @@ async def test_a_table_in_an_object_store_or_known_to_ingest_alone_is_copied_by_
 async def test_what_is_no_result_with_rows_is_named(held: Tables, given: Any, says: str) -> None:
     outcome = await ran("duckdb", held, "SELECT 1", tables=given)
     assert outcome.error is not None and outcome.error["kind"] == "config" and says in outcome.error["message"]
+
+
+@pytest.mark.parametrize("of", [lambda items: items, lambda items: {"data": {"items": items}, "n": 1}])
+async def test_a_long_list_is_read_by_its_items_and_seen_by_sql_as_a_short_one_is(
+    tmp_path: Path, held: Tables, of: Any
+) -> None:
+    store = disk_store(tmp_path / "store")
+    items = [{"id": place, "text": "x" * 600} if place % 2 else {"id": place} for place in range(4000)]
+    payload = of(items)
+    ref, row = await persist_before_emit(command(), payload, store=store, tabular=True)
+    assert (ref.content_type, row.rows) == (TABLE_TYPE, 4000)
+    assert await persist_before_emit(command(), payload, store=store, tabular=True) == (ref, row)
+    payloads = Payloads(Nobody(), bytes_max=1_000_000, store=store)
+    assert await payloads.settled(lambda: plain(payloads.load(ref, None))) == payload
+    rows = "{{ load }}" if payload is items else "{{ load.data['items'] }}"
+    scope = Scope(load=payloads.load, workload=Value({}), ctx={}, results={"load": ref})
+    given = await payloads.settled(lambda: render_reference(rows, scope, where="here"))
+    text = "SELECT count(*) AS n, sum(id)::BIGINT AS ids, max(length(text)) AS most FROM stored"
+    outcome = await payloads.settled_call(
+        lambda: ran("duckdb", held, text, tables={"stored": given}, payloads=payloads)
+    )
+    assert outcome.ok, outcome.error
+    assert outcome.data["rows"] == [{"n": 4000, "ids": 7_998_000, "most": 600}]
+
+
+async def test_a_read_of_more_rows_than_memory_may_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = disk_store(tmp_path / "store")
+    monkeypatch.setattr(files, "GROUP_ROWS_MAX", 1000)
+    ref = await persisted(store, made())
+    payloads = Payloads(Nobody(), bytes_max=1_000_000, store=store)
+    assert await payloads.settled(lambda: payloads.load(ref, "rows")[2999]["id"]) == 2999
+    monkeypatch.setattr(reading, "READ_BYTES_MAX", 20_000)
+    with pytest.raises(TooLarge, match="at most 20000 bytes of its rows, found more: name the rows"):
+        await payloads.settled(lambda: plain(payloads.load(ref, "rows")))
 
 
 async def test_two_tables_in_one_payload_or_one_with_much_besides_are_json(tmp_path: Path, held: Tables) -> None:

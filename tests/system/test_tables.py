@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import pytest
 
 from noetl_cli.embedded.stack import Plan, Stack, throwaway_stack
 from noetl_common.core.tables import TABLE_TYPE
-from tests.conformance.running import Run, completed
+from tests.conformance.running import Run, completed, document, execute, register
+from tests.memory import Watch
 
 ROWS = int(os.environ.get("NOETL_TEST_TABLE_ROWS", "1000000"))
-LOOP_ROWS = 3_000
+LOOP_ROWS = int(os.environ.get("NOETL_TEST_LOOP_ROWS", "3000"))
+ISSUED_MAX = 3_000  # of these rows; a loop over the others is broken off
 OVER_IDLE_MB_MAX = 300
 EVENT_RESULT_BYTES_MAX = 512
 
@@ -23,7 +24,9 @@ TABLE = """
 - step: make
   tool:
     kind: duckdb
-    command: SELECT i AS id, md5(i::VARCHAR) AS text, i * 0.5::DOUBLE AS half FROM range(ROWS) t(i)
+    command: >
+      SELECT i AS id, md5(i::VARCHAR) AS text, sha256(i::VARCHAR) AS more, i * 0.5::DOUBLE AS half
+      FROM range(ROWS) t(i)
   next: {arcs: [{step: count, when: "{{ make.row_count == ROWS and make.rows | length == ROWS }}"}]}
 - step: count
   tool:
@@ -67,6 +70,31 @@ LOOP = """
 - step: sum
   tool: {kind: python, input: {all: "{{ all.results }}"}, code: "result = {'n': len(all), 'total': sum(all)}"}
 """.replace("ROWS", str(LOOP_ROWS))
+LISTS = """
+- step: make
+  tool:
+    kind: python
+    code: |
+      items = [{"id": i, "text": "x" * 300} if i % 2 else {"id": i, "small": True} for i in range(20000)]
+      result = {"found": {"items": items}, "count": len(items)}
+  next: {arcs: [{step: each, when: "{{ make.found['items'] | length == make.count }}"}]}
+- step: each
+  loop: {in: "{{ make.found['items'] }}", iterator: item, mode: parallel, spec: {max_in_flight: 1000}}
+  tool: {kind: noop}
+  next: {arcs: [{step: look}]}
+- step: look
+  tool: {kind: python, input: {one: "{{ make.found['items'][19999] }}"}, code: "result = one['id']"}
+"""
+LARGE = """
+- step: make
+  tool: {kind: python, code: "result = {'text': ''.join(chr(97 + i % 7) for i in range(101)) * 500000, 'n': 1}"}
+  next: {arcs: [{step: look, when: "{{ make.n == 1 }}"}]}
+- step: look
+  tool: {kind: noop}
+  next: {arcs: [{step: never, when: "{{ make.text | length > 0 }}"}]}
+- step: never
+  tool: {kind: noop}
+"""
 SHOWN = """
 - step: make
   tool:
@@ -105,33 +133,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield started
 
 
-class Watch:
-    """The most memory that the worker and ingest held, beside what they held when this began."""
-
-    def __init__(self, stack: Stack) -> None:
-        self._pids = {child.role.name: child.pid for child in stack.children}
-        self.idle = {name: resident_bytes(pid) for name, pid in self._pids.items()}
-        self.most = dict(self.idle)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def over_idle(self) -> dict[str, int]:
-        return {name: (self.most[name] - self.idle[name]) // 1_000_000 for name in self.idle}
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.02):
-            for name, pid in self._pids.items():
-                self.most[name] = max(self.most[name], resident_bytes(pid))
-
-
 def largest_result(stack: Stack, run: Run) -> int:
     """Return how large, as text, the largest `result` in the log of a run is."""
     assert stack.running is not None
@@ -139,11 +140,6 @@ def largest_result(stack: Stack, run: Run) -> int:
     with psycopg.connect(stack.running.database_url) as conn:
         [largest] = conn.execute(query, [int(run.id)]).fetchone() or [0]
     return int(largest)
-
-
-def resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +159,14 @@ def test_a_table_of_many_rows_is_made_read_and_counted_in_place_in_little_memory
 ) -> None:
     with Watch(stack) as watch:
         run = completed(api, TABLE)
+    middle = ROWS // 2
+    digest = {name: hashlib.new(name, str(middle).encode()).hexdigest() for name in ("md5", "sha256")}
     assert run.result("look") == {
-        "one": {"id": ROWS // 2, "text": hashlib.md5(str(ROWS // 2).encode()).hexdigest(), "half": ROWS // 4 * 1.0},
+        "one": {"id": middle, "text": digest["md5"], "more": digest["sha256"], "half": middle * 0.5},
         "last": ROWS - 1,
         "few": list(range(65530, 65540)),
         "counted": {"n": ROWS, "total": ROWS * (ROWS - 1) // 2, "most": 11},
-        "columns": ["id", "text", "half"],
+        "columns": ["id", "text", "more", "half"],
     }
     [link] = api.get(f"/api/executions/{run.id}/trace/make").json()["chain"]
     assert (link["content_type"], link["rows"]) == (TABLE_TYPE, ROWS)
@@ -189,6 +187,38 @@ def test_a_loop_over_a_table_reads_its_rows_as_they_are_issued(stack: Stack, api
     told = watch.over_idle()
     print(told)
     assert all(size < OVER_IDLE_MB_MAX for size in told.values()), told
+
+
+def test_a_list_is_read_where_it_is_stored_as_a_table_is(stack: Stack, api: httpx.Client) -> None:
+    with Watch(stack) as watch:
+        run = completed(api, LISTS)
+    assert run.result("look") == 19_999
+    [link] = api.get(f"/api/executions/{run.id}/trace/make").json()["chain"]
+    assert (link["content_type"], link["rows"]) == (TABLE_TYPE, 20_000)
+    items = [{"id": i, "text": "x" * 300} if i % 2 else {"id": i, "small": True} for i in range(20_000)]
+    found = api.get("/api/result/resolve", params={"ref": link["ref"]})
+    assert found.json() == {"found": {"items": items}, "count": 20_000}
+    told = watch.over_idle()
+    print(told)
+    assert told["ingest-1"] < OVER_IDLE_MB_MAX
+
+
+def test_ingest_holds_no_large_payload_whether_it_is_read_or_decided_on(stack: Stack, api: httpx.Client) -> None:
+    with Watch(stack) as watch:
+        run = execute(api, register(api, document(LARGE)), {})
+        [link] = api.get(f"/api/executions/{run.id}/trace/make").json()["chain"]
+        size, digest = 0, hashlib.sha256()
+        with api.stream("GET", "/api/result/resolve", params={"ref": link["ref"]}) as answer:
+            for part in answer.iter_bytes():
+                size += len(part)
+                digest.update(part)
+    assert (size, digest.hexdigest()) == (link["bytes"], link["sha256"]) and size > 50_000_000
+    # A scalar beside the text is at hand; the text itself no decision reads.
+    assert run.entered() == ["make", "look"] and run.status["status"] == "FAILED"
+    assert "expected at most 50331648 bytes to be read of a result at once" in run.message
+    told = watch.over_idle()
+    print(told)
+    assert told["ingest-1"] < 50
 
 
 def size_of(number: int) -> int:

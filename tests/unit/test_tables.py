@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_common.core.tables import TABLE_TYPE, Rows, group_in, parted, rows_ref, table_value
-from noetl_common.core.values import Ref
+from noetl_common.core import templates
+from noetl_common.core.scope import Scope
+from noetl_common.core.tables import TABLE_TYPE, Parted, Rows, group_in, listed, parted, rows_ref, table_value
+from noetl_common.core.values import Ref, Value
 from noetl_common.core.views import NeedPayload, plain
 from noetl_common.errors import ReferenceCorrupt
 from noetl_common.store import tables
@@ -48,11 +51,11 @@ def of(names: list[str], rows: list[dict[str, Any]], **more: Any) -> dict[str, A
     return {**top, **more, "command_0": {"status": "success", **top}}
 
 
-def written(payload: Any, *, chunk: int = 7) -> TableFile:
-    part = parted(payload)
+def written(payload: Any, *, chunk: int = 7, find: Callable[[Any], Parted | None] = parted) -> TableFile:
+    part = find(payload)
     assert part is not None
     writer = TableWriter(part.names)
-    rows = [tuple(row.values()) for row in part.rows]
+    rows = [(row,) if part.bare else tuple(row.values()) for row in part.rows]
     for start in range(0, len(rows), chunk):
         writer.add(rows[start : start + chunk])
     file = writer.seal().finished(part)
@@ -101,6 +104,62 @@ class Reading:
 def test_a_table_comes_back_as_its_json_would(payload: dict[str, Any]) -> None:
     reading = Reading(written(payload))
     assert reading.settled(lambda: plain(reading.value())) == msgspec.json.decode(encoded(payload))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(VALUE, min_size=1, max_size=30), st.lists(st.text(max_size=3), max_size=4), VALUE)
+def test_a_list_comes_back_as_its_json_would_wherever_it_stands(items: list[Any], path: list[str], other: Any) -> None:
+    payload: Any = items
+    for name in path:
+        payload = {"beside": other, name: payload}
+    reading = Reading(written(payload, find=listed))
+    assert encoded(reading.settled(lambda: plain(reading.value()))) == encoded(msgspec.json.decode(encoded(payload)))
+
+
+def test_of_a_list_templates_read_the_parts_that_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "GROUP_ROWS_MAX", 100)
+    items = [{"id": place} if place % 2 else {"id": place, "more": [place]} for place in range(1000)]
+    for payload, spelled in ((items, "load"), ({"count": 1000, "found": {"items": items}}, "load.found['items']")):
+        reading = Reading(written(payload, chunk=100, find=listed))
+
+        def load(ref: Ref, key: str | None, *, reading: Reading = reading) -> Any:
+            value = reading.value()
+            return value if key is None else value[key]
+
+        scope = Scope(load=load, workload=Value({}), ctx={}, results={"load": REF})
+
+        def rendered(
+            text: str, make: Any = templates.render, *, scope: Scope = scope, reading: Reading = reading
+        ) -> Any:
+            return reading.settled(lambda: make("{{ %s }}" % text, scope, where="here"))  # noqa: UP031
+
+        assert rendered(f"{spelled} | length") == 1000 and rendered(f"{spelled} is defined")
+        assert isinstance(rendered(spelled, templates.render_rows), Rows)
+        assert templates.holds(f"{spelled} | length > 999 and {spelled}", scope, where="here")
+        assert reading.groups == {}
+        assert rendered(f"{spelled}[250]") == items[250] and rendered(f"{spelled}[-1].id") == 999
+        assert set(reading.groups) == {2, 9}
+        assert rendered(f"{spelled} | map(attribute='id') | sum") == 499_500
+
+
+def test_rows_are_asked_for_in_few_rounds_and_no_more_than_were_read() -> None:
+    held: dict[int, list[int]] = {}
+    asked: list[list[int]] = []
+
+    def group(number: int) -> list[int]:
+        if number not in held:
+            raise NeedPayload([(REF, f"#{number}")])
+        return held[number]
+
+    rows = Rows([1] * 1000, group)
+    while True:
+        try:
+            assert list(rows) == list(range(1000))
+            break
+        except NeedPayload as need:
+            asked.append([number for _ref, key in need.needs if (number := group_in(key)) is not None])
+            held |= {number: [number] for number in asked[-1]}
+    assert [len(part) for part in asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 489]
 
 
 @pytest.mark.parametrize(

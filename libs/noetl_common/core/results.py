@@ -1,7 +1,7 @@
 """Results as templates see them: every spelling that playbooks use for a step's or a tool's result."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -147,6 +147,22 @@ class ResultView(View):
         """Return the whole result; of a pipeline the merged mapping."""
         payload = self._load(self._ref, None)
         return merged(payload) if self._ref.shape == "pipeline" and isinstance(payload, Mapping) else plain(payload)
+
+    def peek(self) -> Any:
+        """Return the result, the rows of a table in it not loaded."""
+        return self._seen()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.member(key) if isinstance(key, str) else self._seen()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._seen())
+
+    def __len__(self) -> int:
+        return len(self._seen())
+
+    def __bool__(self) -> bool:
+        return bool(self._seen())
 
     def member(self, name: str) -> Any:
         """Return the result's own key, else what another spelling of the name stands for."""
@@ -323,7 +339,7 @@ def _spelling_of(payload: Any, name: str) -> Any:
         if _is_http(payload):
             return _member(payload.get("body", payload.get("data")), name)
         raise KeyError(name)
-    if isinstance(payload, list):
+    if isinstance(payload, list | Rows):
         if name in ("rows", "results"):
             return payload
         if name in ("count", "row_count"):

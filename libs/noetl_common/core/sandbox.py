@@ -18,7 +18,7 @@ from jinja2.visitor import NodeTransformer
 
 from noetl_common.core.filters import FILTERS, OF_ROWS, PREDICATES, text_of
 from noetl_common.core.scope import Scope
-from noetl_common.core.tables import Rows
+from noetl_common.core.tables import Rows, rows_seen
 from noetl_common.core.views import LazyMapping, View, unwrapped, weight
 
 PASSES_MAX = 100_000
@@ -236,7 +236,8 @@ def _filtered(node: Any, name: str) -> nodes.Filter:
 
 @pass_context
 def _passes(context: ScopeContext, value: Any) -> Iterator[Any]:
-    for item in value if isinstance(value, Rows) else unwrapped(value):
+    seen = rows_seen(value)
+    for item in seen if isinstance(seen, Rows) else unwrapped(value):
         context.passes += 1
         if context.passes > PASSES_MAX:
             raise OverflowError(f"more than {PASSES_MAX} passes of loops")
@@ -269,7 +270,8 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @pass_context
     def bounded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        seen = value if isinstance(value, Rows) and function in OF_ROWS else unwrapped(value)
+        rows = rows_seen(value) if function in OF_ROWS else None
+        seen = rows if isinstance(rows, Rows) else unwrapped(value)
         values = [seen, *(unwrapped(arg) for arg in args)]
         if wants is not None:
             given = {"environment": context.environment, "eval_context": context.eval_ctx}

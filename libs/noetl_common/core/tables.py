@@ -1,4 +1,8 @@
-"""Tables: payloads whose rows stand in a Parquet file. Templates see them like any other, and read them by groups."""
+"""Tables: payloads whose rows stand in a Parquet file. Templates see them like any other, and read them by groups.
+
+The rows are those of SQL, or the items of a list that is most of a payload: objects that all have the same keys are
+rows, anything else is `bare`, the one column of its table.
+"""
 
 import re
 from bisect import bisect_right
@@ -13,6 +17,8 @@ from noetl_common.core.views import NeedPayload, View
 
 TABLE_TYPE = "application/vnd.apache.parquet"
 COMMAND = re.compile(r"command_\d+\Z")
+ITEM = "item"  # the column of a table whose rows are bare
+LIST_DEPTH_MAX = 4  # of objects round a list that is stored as a table
 _GROUP_MARK = "#"
 
 Row = dict[str, Any]
@@ -25,13 +31,13 @@ class Rows(View):
     `ref` names the rows alone (shape `rows`), where they are stored.
     """
 
-    def __init__(self, sizes: Sequence[int], group: Callable[[int], Sequence[Row]], *, ref: Ref | None = None) -> None:
+    def __init__(self, sizes: Sequence[int], group: Callable[[int], Sequence[Any]], *, ref: Ref | None = None) -> None:
         self.ref = ref
         self.sizes = sizes
         self._starts = list(accumulate(sizes, initial=0))
         self._group = group
 
-    def unwrap(self) -> list[Row]:
+    def unwrap(self) -> list[Any]:
         """Return all the rows. Errors: NeedPayload names every group that is missing."""
         return [row for group in self._groups(range(len(self.sizes))) for row in group]
 
@@ -50,9 +56,14 @@ class Rows(View):
         group = bisect_right(self._starts, place) - 1
         return self._group(group)[place - self._starts[group]]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Any]:
         for group in range(len(self.sizes)):
-            yield from self._group(group)
+            try:
+                rows = self._group(group)
+            except NeedPayload:
+                # Who got this far may go on: each round of loading asks for as much again as was read before.
+                [rows, *_] = self._groups(range(group, min(2 * group + 1, len(self.sizes))))
+            yield from rows
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -60,7 +71,7 @@ class Rows(View):
     def __bool__(self) -> bool:
         return len(self) > 0
 
-    def _slice(self, part: slice) -> list[Row]:
+    def _slice(self, part: slice) -> list[Any]:
         places = range(len(self))[part]
         if not places:
             return []
@@ -73,8 +84,8 @@ class Rows(View):
             found.append(groups[group - first][place - self._starts[group]])
         return found
 
-    def _groups(self, numbers: range) -> list[Sequence[Row]]:
-        found: list[Sequence[Row]] = []
+    def _groups(self, numbers: range) -> list[Sequence[Any]]:
+        found: list[Sequence[Any]] = []
         needs: list[tuple[Ref, str | None]] = []
         for number in numbers:
             try:
@@ -102,12 +113,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parted(NamedTuple):
-    """What `parted` finds: the rows, their keys, and what `Frame` needs of the rest."""
+    """What `parted` finds: the rows, their keys, and what `Frame` needs of the rest. `bare`: a row is one value."""
 
     rows: Any
     names: list[str]
     body: Any
     places: list[list[str]]
+    bare: bool = False
 
 
 def parted(payload: Any) -> Parted | None:
@@ -131,10 +143,19 @@ def parted(payload: Any) -> Parted | None:
     for name, value in member.items():
         if COMMAND.match(name) and isinstance(value, dict) and _is_same(value.get("rows"), rows):
             places.append([*path, name, "rows"])
-    body: Any = payload
-    for place in places:
-        body = _put(body, place, None)
-    return Parted(rows, names, body, places)
+    return Parted(rows, names, _without(payload, places), places)
+
+
+def listed(payload: Any) -> Parted | None:
+    """Return a payload as the items of its longest list and the rest; None when no list is in it."""
+    lists = list(_lists(payload, [], LIST_DEPTH_MAX))
+    items = max((found for _path, found in lists), key=len, default=None)
+    if not items:
+        return None
+    places = [path for path, found in lists if found is items]
+    names = list(items[0]) if type(items[0]) is dict else []
+    is_table = bool(names) and all(map(_is_text, names)) and all(type(i) is dict and list(i) == names for i in items)
+    return Parted(items, names if is_table else [ITEM], _without(payload, places), places, not is_table)
 
 
 def rows_in(payload: Any, *, depth: int = 4) -> bool:
@@ -144,7 +165,13 @@ def rows_in(payload: Any, *, depth: int = 4) -> bool:
     return depth > 0 and isinstance(payload, dict) and any(rows_in(part, depth=depth - 1) for part in payload.values())
 
 
-def table_value(ref: Ref, frame: Frame, *, group: Callable[[int], Sequence[Row]]) -> Any:
+def rows_seen(value: Any) -> Any:
+    """Return the rows that a view stands for, not loaded; anything else as it is."""
+    found = value.peek() if isinstance(value, View) else value
+    return found if isinstance(found, Rows) else value
+
+
+def table_value(ref: Ref, frame: Frame, *, group: Callable[[int], Sequence[Any]]) -> Any:
     """Return what `ref`, to a table or to its rows, stands for."""
     rows = Rows(frame.sizes, group, ref=rows_ref(ref, sum(frame.sizes)))
     return rows if ref.shape == "rows" else frame.filled(rows)
@@ -194,6 +221,23 @@ def _is_same(found: Any, rows: Any) -> bool:
     return found is rows or (isinstance(found, list) and isinstance(rows, list) and found == rows)
 
 
+def _lists(payload: Any, path: list[str], depth: int) -> Iterator[tuple[list[str], list[Any]]]:
+    if type(payload) is list:
+        yield path, payload
+    elif type(payload) is dict and depth:
+        for name, value in payload.items():
+            if type(name) is str:
+                yield from _lists(value, [*path, name], depth - 1)
+
+
+def _without(payload: Any, places: list[list[str]]) -> Any:
+    for place in places:
+        payload = _put(payload, place, None)
+    return payload
+
+
 def _put(payload: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
     first, *rest = path
     return {**payload, first: _put(payload[first], rest, value) if rest else value}

@@ -12,7 +12,7 @@ from noetl_common.core.filters import text_of
 from noetl_common.core.results import ResultView
 from noetl_common.core.sandbox import Sandbox, ScopeContext
 from noetl_common.core.scope import Scope
-from noetl_common.core.tables import Rows
+from noetl_common.core.tables import Rows, rows_seen
 from noetl_common.core.views import NeedPayload, plain, unwrapped
 from noetl_common.errors import TemplateFailed
 
@@ -73,6 +73,7 @@ def holds(when: str | bool | None, scope: Scope, *, where: str) -> bool:
 
 def is_truthy(value: Any) -> bool:
     """Return a value's truth as conditions take it: the words for false are false too."""
+    value = rows_seen(value)
     value = value if isinstance(value, Rows) else unwrapped(value)
     return value.strip().lower() not in _FALSE_WORDS if isinstance(value, str) else bool(value)
 
@@ -216,6 +217,8 @@ def _value(compiled: _Compiled, scope: Scope, where: str, *, keeps: tuple[type, 
         for _ in compiled.root(context):
             pass
         result = context.vars["result"]
+        if keeps and not isinstance(result, keeps):
+            result = rows_seen(result)
         return result if keeps and isinstance(result, keeps) else plain(result)
 
     return _guarded(run, compiled.source, where)

@@ -37,6 +37,10 @@ class View(ABC):
         """Return the value under a name. Errors: KeyError when there is none."""
         return _key_of(self.unwrap(), name)
 
+    def peek(self) -> Any:
+        """Return what can be told of what the view stands for without loading the rows of a table."""
+        return self
+
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value under a key, or `default`."""
         try:

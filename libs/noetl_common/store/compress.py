@@ -1,12 +1,17 @@
 """Compression of payloads: gzip at its fastest, where it pays."""
 
+import io
+import tempfile
 import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from noetl_common.errors import ReferenceCorrupt, TooLarge
 
 COMPRESS_FROM_BYTES = 10 * 1024
 # Below a tenth saved, reading faster is worth more than the bytes.
 RATIO_MAX = 0.9
+PART_BYTES = 8 * 1024 * 1024  # of a large payload that is in memory at a time, besides the payload itself
 _LEVEL = 1
 _GZIP = 31  # zlib's window bits with the gzip frame
 
@@ -21,6 +26,50 @@ def compressed(payload: bytes) -> tuple[bytes, str]:
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     packed = packer.compress(payload) + packer.flush()
     return (packed, "gzip") if len(packed) < RATIO_MAX * len(payload) else (payload, "none")
+
+
+def compressed_file(payload: bytes) -> tuple[BinaryIO, str]:
+    """Return what `compressed` does as an open file, which its caller closes: only the payload itself is in memory."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    file = tempfile.TemporaryFile(prefix="noetl-payload-")  # noqa: SIM115 - closed by the caller
+    try:
+        view = memoryview(payload)
+        for start in range(0, len(payload), PART_BYTES):
+            file.write(packer.compress(view[start : start + PART_BYTES]))
+        file.write(packer.flush())
+        if file.tell() < RATIO_MAX * len(payload):
+            return file, "gzip"
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return io.BytesIO(payload), "none"
+
+
+class Expander:
+    """Undoes a compression part by part. Errors: ReferenceCorrupt, as `expanded`."""
+
+    def __init__(self, compression: str) -> None:
+        if compression not in ("none", "gzip"):
+            raise ReferenceCorrupt(f"expected compression none or gzip, found {compression!r}")
+        self._unpacker = zlib.decompressobj(_GZIP) if compression == "gzip" else None
+
+    def parts(self, stored: bytes) -> Iterator[bytes]:
+        """Yield what the next part of the stored bytes stands for, PART_BYTES at most at a time."""
+        if self._unpacker is None:
+            yield stored
+            return
+        while stored:
+            try:
+                yield self._unpacker.decompress(stored, PART_BYTES)
+            except zlib.error as exc:
+                raise ReferenceCorrupt(f"not a gzip stream: {exc}") from exc
+            stored = self._unpacker.unconsumed_tail
+
+    def check_end(self) -> None:
+        """Return when nothing is missing."""
+        if self._unpacker is not None and not self._unpacker.eof:
+            raise ReferenceCorrupt("the gzip stream ends early")
 
 
 def expanded(stored: bytes, compression: str, *, bytes_max: int) -> bytes:

@@ -13,16 +13,24 @@ import msgspec
 from noetl_common import metrics
 from noetl_common.core.values import KV_COPY_BYTES_MAX, Ref, TierRule
 from noetl_common.core.values import Tier as TierName
-from noetl_common.errors import ConfigError, NoetlError, ReferenceCorrupt, ReferenceNotAvailable, Unavailable
+from noetl_common.errors import (
+    ConfigError,
+    NoetlError,
+    ReferenceCorrupt,
+    ReferenceNotAvailable,
+    TooLarge,
+    Unavailable,
+)
 from noetl_common.log import get_logger
 from noetl_common.store import Tier
-from noetl_common.store.compress import compressed, expanded
+from noetl_common.store.compress import PART_BYTES, Expander, compressed, compressed_file, expanded
 from noetl_common.store.disk import DiskTier
 from noetl_common.store.kv import Copies
 from noetl_common.wire import PAYLOAD_INLINE_BYTES_MAX
 
 PAYLOAD_BYTES_MAX = 512 * 1024 * 1024
 LABEL_CHARACTERS_MAX = 100
+STREAMED_BYTES_MIN = 16 * 1024 * 1024  # a larger one is compressed to a file, and read by parts
 TABLE_SUFFIX = ".parquet"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -98,6 +106,8 @@ class ResultStore:
         Errors: ReferenceNotAvailable when no tier takes it.
         """
         digest = sha256 or await asyncio.to_thread(_digest, payload)
+        if len(payload) > STREAMED_BYTES_MIN:
+            return await self._put_large(execution_id, label, payload, digest=digest, wanted=wanted)
         body, compression = await asyncio.to_thread(compressed, payload)
         key = key_of(execution_id, label, digest, compression=compression)
         name, uri = await self._placed(key, len(payload), lambda tier: tier.put(key, body), first=self._wanted(wanted))
@@ -106,6 +116,14 @@ class ResultStore:
             name = "kv"
             if self._copies is not None:
                 await self._copies.put(_copy_key(uri), body, compression)
+        return Stored(tier=name, uri=uri, bytes=len(payload), sha256=digest, compression=compression)
+
+    async def _put_large(self, execution_id: int, label: str, payload: bytes, *, digest: str, wanted: str) -> Stored:
+        file, compression = await asyncio.to_thread(compressed_file, payload)
+        with file:
+            key = key_of(execution_id, label, digest, compression=compression)
+            place = await self._placed(key, len(payload), lambda t: t.put_file(key, file), first=self._wanted(wanted))
+        name, uri = place
         return Stored(tier=name, uri=uri, bytes=len(payload), sha256=digest, compression=compression)
 
     async def put_table(
@@ -195,6 +213,31 @@ class ResultStore:
         metrics.inc("noetl_object_store_ops_total", 1, tier=tier.name, op="get", outcome="ok")
         metrics.observe("noetl_reference_resolve_seconds", time.monotonic() - started, tier=tier.name)
         return payload
+
+    async def read_into(self, file: BinaryIO, uri: str, sha256: str, *, compression: str = "none") -> None:
+        """Write the payload of a row to a file, a part at a time.
+
+        Errors: as `read`; what was written by then is worthless.
+        """
+        digest, size = hashlib.sha256(), 0
+        expander = Expander(compression)
+
+        def take(stored: bytes) -> None:
+            nonlocal size
+            for part in expander.parts(stored):
+                digest.update(part)
+                size += len(part)
+                if size > PAYLOAD_BYTES_MAX:
+                    raise TooLarge(f"{uri}: expected at most {PAYLOAD_BYTES_MAX} bytes, found more")
+                file.write(part)
+
+        offset = 0
+        while stored := await self.read_range(uri, offset=offset, length=PART_BYTES):
+            await asyncio.to_thread(take, stored)
+            offset += len(stored)
+        expander.check_end()
+        if digest.hexdigest() != sha256:
+            raise ReferenceCorrupt(f"{uri}: expected sha256 {sha256}, found {digest.hexdigest()}")
 
     async def read_ref(self, ref: Ref) -> bytes | None:
         """Return a payload by its reference alone; None when it takes its row to find it."""

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, overload
 
 import msgspec
 
-from noetl_common.core.tables import Frame, Parted, Row
+from noetl_common.core.tables import Frame, Parted
 from noetl_common.errors import ReferenceCorrupt, TooLarge
 from noetl_common.wire import encoded
 
@@ -234,7 +234,7 @@ class SealedTable:
 
     def finished(self, part: Parted) -> TableFile | None:
         """Return the file with the rest of the payload in its metadata; None when that is too large to stand there."""
-        told = {"body": part.body, "places": part.places, "kinds": self.kinds, "sizes": self.sizes}
+        told = {"body": part.body, "places": part.places, "kinds": self.kinds, "sizes": self.sizes, "bare": part.bare}
         metadata = encoded(told)
         if len(metadata) > FRAME_BYTES_MAX:
             return None
@@ -268,35 +268,38 @@ class SealedTable:
         self._file.close()
 
 
-class Group(Sequence[Row]):
-    """The rows of one group, decoded when they are read."""
+class Group(Sequence[Any]):
+    """The rows of one group, decoded when they are read; `bare` ones are values without a name."""
 
-    def __init__(self, table: Any, kinds: Sequence[str]) -> None:
+    def __init__(self, table: Any, kinds: Sequence[str], *, bare: bool = False) -> None:
         self._table = table
         self._kinds = kinds
+        self._bare = bare
         self.bytes = int(table.nbytes)
 
     @overload
-    def __getitem__(self, key: int) -> Row: ...
+    def __getitem__(self, key: int) -> Any: ...
     @overload
-    def __getitem__(self, key: slice) -> list[Row]: ...
-    def __getitem__(self, key: int | slice) -> Row | list[Row]:
+    def __getitem__(self, key: slice) -> list[Any]: ...
+    def __getitem__(self, key: int | slice) -> Any:
         if isinstance(key, slice):
             return [self[place] for place in range(len(self))[key]]
         if not 0 <= key < len(self):
             raise IndexError(key)
         return self._decoded(key, 1)[0]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), DECODED_ROWS):
             yield from self._decoded(start, DECODED_ROWS)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def _decoded(self, start: int, count: int) -> list[Row]:
+    def _decoded(self, start: int, count: int) -> list[Any]:
         part = self._table.slice(start, count)
         columns = [_values(column, kind) for column, kind in zip(part.columns, self._kinds, strict=True)]
+        if self._bare:
+            return columns[0]
         return [dict(zip(part.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -310,6 +313,7 @@ class Footer:
             told = msgspec.json.decode((metadata.metadata or {})[METADATA_KEY])
             self.frame = Frame(body=told["body"], places=told["places"], sizes=told["sizes"])
             self.kinds: list[str] = told["kinds"]
+            self.bare: bool = told.get("bare", False)
         except (KeyError, TypeError, msgspec.DecodeError) as exc:
             raise ReferenceCorrupt(f"{uri}: expected a table of ours, found a Parquet file of another kind") from exc
         self.bytes = int(metadata.serialized_size)
@@ -325,6 +329,10 @@ class Footer:
         start = min(offset for offset, _length in spans)
         return start, max(offset + length for offset, length in spans) - start
 
+    def held_bytes(self, group: int) -> int:
+        """Return how much memory a group takes, about."""
+        return int(self._metadata.row_group(group).total_byte_size)
+
     def group(self, number: int, part: bytes) -> Group:
         """Return a group from its part of the file, every page checked. Errors: ReferenceCorrupt."""
         pa, pq = arrow()
@@ -334,7 +342,7 @@ class Footer:
         try:
             source = pa.PythonFile(_Window(part, offset), mode="r")
             file = pq.ParquetFile(source, metadata=self._metadata, page_checksum_verification=True)
-            return Group(file.read_row_group(number, use_threads=False), self.kinds)
+            return Group(file.read_row_group(number, use_threads=False), self.kinds, bare=self.bare)
         except (OSError, pa.ArrowException) as exc:
             raise ReferenceCorrupt(f"{self._uri}: rows of group {number} cannot be read: {exc}") from exc
 

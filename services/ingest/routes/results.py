@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from noetl_common.core.tables import TABLE_TYPE
 from noetl_common.core.values import Value
@@ -18,6 +18,7 @@ from services.ingest.read_payloads import read_body
 from services.ingest.requests import INT64_MAX, answer, query_int, read_json
 from services.ingest.store_manifests import check_not_archived
 from services.ingest.store_results import sum_loop_bytes
+from services.ingest.stream_payloads import payload_parts
 from services.ingest.variables import whole_value
 
 REFERENCE = re.compile(r"noetl://execution/(\d{1,19})/result/.*?/?(\d{1,19})")
@@ -44,8 +45,11 @@ async def resolve(api: Api, request: Request) -> Response:
     if not rows:
         await check_not_archived(api.pool, execution_id, uri)
         return answer(await _loop_payload(api, execution_id=execution_id, epoch=ref_id, uri=uri))
-    payload = await _payload(api, rows[0])
-    return Response(payload, media_type="application/json", headers={"etag": f'"{rows[0].sha256}"'})
+    headers = {"etag": f'"{rows[0].sha256}"'}
+    parts = await payload_parts(api.store, rows[0]) if rows[0].physical_uri else None
+    if parts is not None:
+        return StreamingResponse(parts, media_type="application/json", headers=headers)
+    return Response(await _payload(api, rows[0]), media_type="application/json", headers=headers)
 
 
 async def read_table(api: Api, request: Request) -> Response:

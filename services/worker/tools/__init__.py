@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CANCELLED = "cancelled"
 Partial = Callable[[Any], Awaitable[None]]
 Note = Callable[[dict[str, Any], Any], Awaitable[dict[str, Any]]]
-StoredTable = Callable[[Ref, Path], Awaitable[tuple[Path, dict[str, str]]]]
+StoredTable = Callable[[Ref, Path], Awaitable[tuple[Path, dict[str, str]] | None]]
 Credential = Callable[[str], Awaitable[dict[str, Any]]]
 
 
@@ -40,7 +40,7 @@ async def _note_nowhere(details: dict[str, Any], payload: Any) -> dict[str, Any]
     return details
 
 
-async def _no_table(ref: Ref, copy: Path) -> tuple[Path, dict[str, str]]:
+async def _no_table(ref: Ref, copy: Path) -> tuple[Path, dict[str, str]] | None:
     raise ReferenceNotAvailable(f"{ref.uri}: no stored table can be read here")
 
 
@@ -56,7 +56,7 @@ class Call(msgspec.Struct, kw_only=True):
     this one end without a report, and returns them with the payload's `reference`; `details` are those that an earlier
     attempt noted. Who has lost the command is cancelled in either. `tables` takes rows that may be many;
     `stored_table` returns where the file of a stored table can be read, in place or copied to the path it is given, and
-    {column: what it holds}.
+    {column: what it holds}; None for one whose items are no rows of SQL.
     """
 
     kind: str

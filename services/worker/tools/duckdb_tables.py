@@ -39,10 +39,11 @@ async def table_views(call: Call) -> AsyncIterator[Setup]:
         setup: Setup = []
         for number, (name, source) in enumerate(found.items()):
             copy = Path(folder) / f"{number}.parquet"
-            if isinstance(source, Ref):
-                path, kinds = await call.stored_table(source, copy)
-            else:
-                path, kinds = copy, await asyncio.to_thread(_write, source, copy, f"tables.{name}")
+            stored = await call.stored_table(source, copy) if isinstance(source, Ref) else None
+            if stored is None:
+                rows = _rows(call, name, source)
+                stored = copy, await asyncio.to_thread(_write, rows, copy, f"tables.{name}")
+            path, kinds = stored
             setup.append((_view(name, path, kinds), f"tables.{name}: its rows cannot be read"))
         yield setup
 
@@ -51,9 +52,14 @@ def _source(call: Call, name: str, given: Any) -> Ref | list[Any]:
     """Return the reference to a table, or rows that are no table."""
     if isinstance(given, str) and (REFERENCE.fullmatch(given) or call.scope.stored(given) is not None):
         given = ref_named(call, given)
+    if isinstance(given, Ref) and is_table(given):
+        return given
+    return _rows(call, name, given)
+
+
+def _rows(call: Call, name: str, given: Any) -> list[Any]:
+    """Return rows, or those of a result that is no table. Errors: Invalid, and those of reading it."""
     if isinstance(given, Ref):
-        if is_table(given):
-            return given
         given = call.scope.result(given)
     if isinstance(given, Mapping) and isinstance(given.get("rows"), list):
         columns = given.get("columns")
