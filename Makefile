@@ -11,6 +11,7 @@ STEPS ?= 200
 SLEEP_MS ?= 0
 RUNS ?= 1000
 SECONDS_ ?= 60
+OUT ?= bench-results
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 BIN := .venv/bin
@@ -91,6 +92,14 @@ bench-replicas: install ## Measure a fan-out of ITEMS=10000 items with 1 and 2 p
 .PHONY: bench-idle
 bench-idle: install ## Measure what a stack costs that has nothing to do
 	@$(BIN)/python -m benchmarks.idle --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-peers
+bench-peers: install ## Measure other systems doing the same, each from its own packages in a temporary folder
+	@$(BIN)/python -m benchmarks.peers --runs $(REPEAT) $(BENCH_ARGS)
+
+.PHONY: bench-all
+bench-all: install ## Run every benchmark; JSON lines, a table and logs go to OUT=bench-results
+	@$(BIN)/python -m benchmarks.every --out $(OUT) $(BENCH_ARGS)
 
 .PHONY: bench-compact
 bench-compact: install ## Measure folding, dropping, lineage and status reads; ends in one JSON line

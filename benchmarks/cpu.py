@@ -1,13 +1,12 @@
 """How much processor time processes took, by /proc: whole families, so that what a worker starts counts for it."""
 
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
-TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
+from benchmarks.proc import family_ms, machine_ms
+
 CLIENT = "client"  # this process: what drives the load, no part of what is measured
 
 
@@ -21,7 +20,7 @@ class Cpu(msgspec.Struct, frozen=True):
     def now(cls, families: Mapping[str, list[int]]) -> "Cpu":
         """Return what each family ({role: [first process, ...]}) has taken so far, with all its descendants."""
         by_role = {role: sum(family_ms(pid) for pid in pids) for role, pids in families.items()}
-        return cls({**by_role, CLIENT: time.process_time() * 1000}, _machine_ms())
+        return cls({**by_role, CLIENT: time.process_time() * 1000}, machine_ms())
 
     def since(self, earlier: "Cpu") -> "Cpu":
         """Return what was taken from an earlier moment to this one."""
@@ -37,24 +36,3 @@ class Cpu(msgspec.Struct, frozen=True):
     def others(self) -> float:
         """Return the share of the processor time spent by processes outside the measurement, 0 to 1."""
         return round(max(self.machine - sum(self.by_role.values()), 0.0) / self.machine, 2) if self.machine else 0.0
-
-
-def family_ms(pid: int) -> float:
-    """Return ms of a process, of its children that have ended, and of all that live below it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-    except OSError:
-        return 0.0
-    # utime, stime, cutime, cstime: fields 14 to 17 of the line, the state is the third.
-    return sum(int(field) for field in fields[11:15]) * TICK_MS + sum(family_ms(int(child)) for child in children)
-
-
-def _machine_ms() -> float:
-    """Return ms that all cores together were busy."""
-    try:
-        first = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()
-    except OSError:
-        return 0.0
-    user, nice, system, _idle, _wait, irq, soft = (int(field) for field in first[1:8])
-    return (user + nice + system + irq + soft) * TICK_MS

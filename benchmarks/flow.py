@@ -14,9 +14,9 @@ import msgspec
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from benchmarks.cpu import family_ms
 from benchmarks.http_client import Connection
 from benchmarks.loops import one_run
+from benchmarks.proc import family_ms
 from benchmarks.report import Figures, medians, parser_of, report
 from benchmarks.stack import SQL, Bench, bench
 from benchmarks.stub import stub

@@ -59,8 +59,8 @@ def print_table(figures: Figures) -> None:
     """Print a line a figure, min and max behind it where there are several; those with parts in lines of their own."""
     spread = figures.get("spread", {})
     for name, value in figures.items():
-        if name == "spread":
-            continue
+        if name == "spread" or (isinstance(value, dict) and any(isinstance(part, dict) for part in value.values())):
+            continue  # told beside the medians, or in a table of the benchmark's own
         if isinstance(value, dict):
             print(name)
             for part, part_value in value.items():
