@@ -75,6 +75,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_recovery_replayed_events", "gauge", "Inputs read again at the last takeover.", ("role", "shard")),
     Metric("noetl_replay_window_seconds", "gauge", "Time until those inputs were done again.", ("role", "shard")),
     Metric("noetl_executions_started_total", "counter", "Runs started."),
+    Metric("noetl_starts_refused_total", "counter", "Starts refused: too much is under way.", ("reason",)),
+    Metric("noetl_runs_admitted_total", "counter", "Runs that got a place in their concurrency group."),
     Metric("noetl_executions_ended_total", "counter", "Runs ended.", ("status",)),
     # compute.
     Metric("noetl_projection_lag_seconds", "gauge", "Age of the oldest event not yet projected.", ("shard",)),
@@ -107,6 +109,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_worker_reports_total", "counter", "Reports sent, by the answer.", ("outcome",)),
     Metric("noetl_worker_claim_seconds", "histogram", "Time of one claim request that brought work.", (), SECONDS),
     Metric("noetl_result_bytes", "histogram", "Size of one result's payload.", ("tier",), BYTES),
+    Metric("noetl_payload_cache_bytes", "gauge", "Payloads that this worker holds for templates."),
+    Metric(
+        "noetl_payload_cache_misses_total", "counter", "Payloads and groups of rows that it had to read.", ("kind",)
+    ),
 )
 
 REGISTRY = CollectorRegistry()

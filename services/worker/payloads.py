@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from noetl_common import metrics
 from noetl_common.core.results import merged
 from noetl_common.core.scope import NeedPayload
 from noetl_common.core.tables import group_in, group_key, is_table, table_value
@@ -177,6 +178,7 @@ class Payloads:
         await asyncio.shield(task)
 
     async def _fetch(self, ref: Ref, key: str | None) -> None:
+        metrics.inc("noetl_payload_cache_misses_total", 1, kind="table" if is_table(ref) else ref.shape)
         if is_table(ref):
             await self._fetch_table(ref, group_in(key))
         elif ref.shape == "loop":
@@ -253,12 +255,12 @@ class Payloads:
         self._shrink()
 
     def _shrink(self) -> None:
-        if self._bytes <= self._bytes_max:
-            return
-        for place in [place for place in self._held if not self._pins[place]]:
-            if self._bytes <= self._bytes_max:
-                return
-            self._bytes -= self._held.pop(place)[0]
+        if self._bytes > self._bytes_max:
+            for place in [place for place in self._held if not self._pins[place]]:
+                self._bytes -= self._held.pop(place)[0]
+                if self._bytes <= self._bytes_max:
+                    break
+        metrics.gauge("noetl_payload_cache_bytes", self._bytes)
 
 
 def _is_result_of_sql(place: list[str]) -> bool:

@@ -145,10 +145,15 @@ async def test_a_full_volume_refuses_a_result_and_shows_nothing_of_it(tmp_path: 
     volume.mkdir()
     with small(volume, bytes_max=2 * MIB):
         tier = DiskTier(volume, "pvc")
+        alone = ResultStore([tier], TierRule(default="pvc"))
         store = ResultStore([tier, DiskTier(tmp_path / "disk")], TierRule(default="pvc"))
         kept = await store.put(1, "step", os.urandom(MIB))
         with pytest.raises(Unavailable, match=r"pvc tier: cannot write .*: (No space left on device|File too large)"):
             await tier.put(KEY, os.urandom(8 * MIB))
+        with pytest.raises(ReferenceNotAvailable, match=r"no tier takes it \(tried pvc\)"):
+            await alone.put(1, "step", os.urandom(20 * MIB))
+        elsewhere = await store.put(1, "step", os.urandom(20 * MIB))
+        assert elsewhere.tier == "disk"
         assert [path.name for path in volume.rglob("*") if path.is_file()] == [kept.sha256]
         with pytest.raises(ReferenceNotAvailable):
             await tier.get(f"pvc://{KEY}")

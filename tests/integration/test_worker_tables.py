@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from noetl_common import metrics
 from noetl_common.core.outcome import Outcome
 from noetl_common.core.scope import Scope
 from noetl_common.core.tables import TABLE_TYPE, Rows, parted, rows_in
@@ -272,7 +273,7 @@ async def test_a_long_list_is_read_by_its_items_and_seen_by_sql_as_a_short_one_i
     assert outcome.data["rows"] == [{"n": 4000, "ids": 7_998_000, "most": 600}]
 
 
-async def test_a_read_of_more_rows_than_memory_may_hold_is_refused(
+async def test_a_cache_of_rows_keeps_its_limit_and_a_read_of_more_than_memory_may_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = disk_store(tmp_path / "store")
@@ -280,6 +281,12 @@ async def test_a_read_of_more_rows_than_memory_may_hold_is_refused(
     ref = await persisted(store, made())
     payloads = Payloads(Nobody(), bytes_max=1_000_000, store=store)
     assert await payloads.settled(lambda: payloads.load(ref, "rows")[2999]["id"]) == 2999
+    misses, size = metrics.value("noetl_payload_cache_misses_total", kind="table"), 40_000
+    small = Payloads(Nobody(), bytes_max=size, store=store)
+    for place in (2999, 0, 1500, 0, 2998):
+        assert (await small.settled(lambda at=place: small.load(ref, "rows")[at]))["id"] == place
+        assert 0 < metrics.value("noetl_payload_cache_bytes") <= size
+    assert metrics.value("noetl_payload_cache_misses_total", kind="table") > misses + 3
     monkeypatch.setattr(reading, "READ_BYTES_MAX", 20_000)
     with pytest.raises(TooLarge, match="at most 20000 bytes of its rows, found more: name the rows"):
         await payloads.settled(lambda: plain(payloads.load(ref, "rows")))
