@@ -61,6 +61,11 @@ fmt: install ## Format, and fix what can be fixed
 walk: install ## Run one event's path through the house (docs/WALK.md)
 	@$(BIN)/python -m pytest -q tests/system/test_walk.py
 
+.PHONY: test-large
+test-large: install ## The tests of large results at full size: a table of 10,000,000 rows, 10,000 results of every shape (an hour)
+	@NOETL_TEST_TABLE_ROWS=10000000 NOETL_TEST_LOOP_ROWS=100000 NOETL_TEST_GENERATED_RESULTS=10000 \
+		$(BIN)/python -m pytest -s -o timeout=7200 tests/system/test_tables.py tests/system/test_generated_results.py
+
 .PHONY: bench-fanout
 bench-fanout: install ## Measure a parallel loop of ITEMS=10000 items, TOOL=python or noop; ends in one JSON line
 	@$(BIN)/python -m benchmarks.fanout --items $(ITEMS) --tool $(TOOL) --runs $(REPEAT) $(BENCH_ARGS)

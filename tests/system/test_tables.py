@@ -11,12 +11,12 @@ import pytest
 
 from noetl_cli.embedded.stack import Plan, Stack, throwaway_stack
 from noetl_common.core.tables import TABLE_TYPE
+from tests.conformance import running
 from tests.conformance.running import Run, completed, document, execute, register
 from tests.memory import Watch
 
 ROWS = int(os.environ.get("NOETL_TEST_TABLE_ROWS", "1000000"))
 LOOP_ROWS = int(os.environ.get("NOETL_TEST_LOOP_ROWS", "3000"))
-ISSUED_MAX = 3_000  # of these rows; a loop over the others is broken off
 OVER_IDLE_MB_MAX = 300
 EVENT_RESULT_BYTES_MAX = 512
 
@@ -123,6 +123,11 @@ SHOWN = """
       result = {"whole": len(pipe["rows"]), "sum": sum(row["id"] for row in pipe["rows"]), "second": second,
                 "labels": labels}
 """
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "RUN_S_MAX", 60 + ROWS / 50_000 + LOOP_ROWS / 100)
 
 
 @pytest.fixture(scope="module")
