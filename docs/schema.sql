@@ -80,6 +80,7 @@ CREATE TABLE noetl.command (
     context_id bigint NOT NULL,
     issued_event_id bigint NOT NULL,
     details jsonb,
+    turn_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT command_details_check CHECK ((octet_length((details)::text) <= 1024)),
     CONSTRAINT command_item_check CHECK ((octet_length((item)::text) <= 2048)),
     CONSTRAINT command_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'claimed'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
@@ -121,6 +122,31 @@ CREATE TABLE noetl.compaction_cursor (
 WITH (fillfactor='10');
 
 COMMENT ON TABLE noetl.compaction_cursor IS 'The fence of a shard''s compactor, and of shard 0''s for partitions. folded_at by the owner, lease_epoch by meta.';
+
+CREATE TABLE noetl.concurrency (
+    execution_id bigint NOT NULL,
+    group_id bigint NOT NULL,
+    key text NOT NULL,
+    run_limit integer NOT NULL,
+    ticket bigint NOT NULL,
+    is_admitted boolean DEFAULT false NOT NULL,
+    joined_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    admitted_at timestamp with time zone,
+    CONSTRAINT concurrency_run_limit_check CHECK ((run_limit > 0))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE noetl.concurrency IS 'Runs of concurrency groups until their end, in the order of their tickets. Written by ingest: joined with the start,
+admitted and left in decision transactions under the group''s advisory lock.';
+
+ALTER TABLE noetl.concurrency ALTER COLUMN ticket ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME noetl.concurrency_ticket_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE noetl.credential (
     id bigint NOT NULL,
@@ -212,7 +238,8 @@ CREATE TABLE noetl.execution_shard (
     owner_instance text,
     epoch bigint DEFAULT 0 NOT NULL,
     leased_until timestamp with time zone,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    assigned_at timestamp with time zone
 )
 WITH (fillfactor='10');
 
@@ -377,10 +404,12 @@ CREATE TABLE noetl.runtime (
     runtime jsonb DEFAULT '{}'::jsonb NOT NULL,
     heartbeat timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    holds_lock boolean DEFAULT false NOT NULL
 );
 
-COMMENT ON TABLE noetl.runtime IS 'Live processes. Each role writes its own row; ingest writes the workers'' rows; meta removes dead ones.';
+COMMENT ON TABLE noetl.runtime IS 'Live processes. Each role writes its own row; ingest writes the workers'' rows, and status (ready, cordoned, draining)
+of every role''s when an operator asks; meta removes dead ones.';
 
 CREATE TABLE noetl.shard_cursor (
     shard_id smallint NOT NULL,
@@ -435,6 +464,9 @@ ALTER TABLE ONLY noetl.compaction_cursor
 
 ALTER TABLE ONLY noetl.compaction
     ADD CONSTRAINT compaction_pkey PRIMARY KEY (low);
+
+ALTER TABLE ONLY noetl.concurrency
+    ADD CONSTRAINT concurrency_pkey PRIMARY KEY (execution_id);
 
 ALTER TABLE ONLY noetl.credential
     ADD CONSTRAINT credential_name_key UNIQUE (name);
@@ -504,7 +536,11 @@ ALTER TABLE ONLY noetl.timer
 
 CREATE INDEX command_leased ON ONLY noetl.command USING btree (lease_until) WHERE (status = 'claimed'::text);
 
-CREATE INDEX command_pending ON ONLY noetl.command USING btree (pool, priority DESC, available_at, issued_event_id) WHERE (status = 'pending'::text);
+CREATE INDEX command_turn ON ONLY noetl.command USING btree (pool, priority DESC, turn_at, available_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX concurrency_admitted ON noetl.concurrency USING btree (group_id) WHERE is_admitted;
+
+CREATE INDEX concurrency_waiting ON noetl.concurrency USING btree (group_id, ticket) WHERE (NOT is_admitted);
 
 CREATE UNIQUE INDEX event_dedup ON ONLY noetl.event USING btree (execution_id, dedup_key) WHERE (dedup_key IS NOT NULL);
 

@@ -1,9 +1,13 @@
 """The HTTP API of a NoETL server, as the verbs use it."""
 
 import os
-from collections.abc import Iterator, Mapping
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -13,6 +17,7 @@ from noetl_common.errors import (
     Invalid,
     NoetlError,
     NotFound,
+    Overloaded,
     PlaybookError,
     TooLarge,
     Unauthorized,
@@ -20,10 +25,13 @@ from noetl_common.errors import (
 )
 
 TIMEOUT_S = 30.0
+PATIENCE_S = 60.0  # with a server that takes nothing new for a while
+OVERLOADED, OVERLOADED_PAUSE_S = 429, 2.0
 EVENTS_PAGE_MAX = 500
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Answer = dict[str, Any]
+T = TypeVar("T")
 
 
 class Api:
@@ -58,9 +66,33 @@ class Api:
         """Register a document; return its path, version, catalog_id and warnings."""
         return self._post("/api/catalog/register", {"content": content, "resource_type": "Playbook"})
 
-    def execute(self, where: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
-        """Start the playbook at `where` ({path, version?} or {catalog_id}); return the execution id."""
-        return str(self._post("/api/execute", {**where, "payload": payload})["execution_id"])
+    def execute(self, where: Mapping[str, Any], payload: Mapping[str, Any], *, key: str = "") -> str:
+        """Start the playbook at `where` ({path or catalog_id, version?, priority?}); return the execution id.
+
+        `key`: under the same one nothing is started twice. A server that takes nothing new is waited for.
+        """
+        body = {**where, "payload": payload, "idempotency_key": key or secrets.token_hex(16)}
+        return str(_patiently(lambda: self._post("/api/execute", body))["execution_id"])
+
+    def execute_batch(self, items: Sequence[Answer]) -> list[Answer]:
+        """Start runs; return what became of each item. Those that an overloaded server refused are sent again."""
+        items = [{"idempotency_key": secrets.token_hex(16), **item} for item in items]
+        results: dict[int, Answer] = {}
+        found: set[int] = set()
+
+        def send() -> None:
+            left = [index for index in range(len(items)) if index not in found]
+            answer = self._post("/api/execute/batch", {"executions": [items[index] for index in left]})
+            for index, result in zip(left, answer["results"], strict=True):
+                results[index] = {**result, "index": index}
+                if result.get("problem", {}).get("status") != OVERLOADED:
+                    found.add(index)
+            if len(found) < len(items):
+                raise Overloaded("some starts were refused", retry_after_s=OVERLOADED_PAUSE_S)
+
+        with suppress(Overloaded):  # what is refused to the end says so itself
+            _patiently(send)
+        return [results[index] for index in range(len(items))]
 
     def executions(self, *, limit: int, status: str | None, path: str | None) -> list[Answer]:
         """Return runs, newest first."""
@@ -144,6 +176,19 @@ class Api:
         raise error_of(answer)
 
 
+def _patiently(call: Callable[[], T]) -> T:
+    """Return what `call` returns, made again while the server is overloaded, PATIENCE_S at most. Errors: its own."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except Overloaded as refusal:
+            pause_s = max(refusal.retry_after_s, 0.1) * (1 + random.random() / 2)  # not all at the same moment
+            if time.monotonic() + pause_s > deadline_s:
+                raise
+            time.sleep(pause_s)
+
+
 def error_of(answer: httpx.Response) -> NoetlError:
     """Return the tree's error for a refused request; the message is the server's own."""
     try:
@@ -167,6 +212,9 @@ def error_of(answer: httpx.Response) -> NoetlError:
             return Invalid(message, pointer=str(body.get("pointer", "")))
         case 401 | 403:
             return Unauthorized(f"{message}; the token sent is NOETL_API_TOKEN", status=answer.status_code)
+        case 429:
+            asked = answer.headers.get("retry-after", "")
+            return Overloaded(message, retry_after_s=float(asked) if asked.isdecimal() else OVERLOADED_PAUSE_S)
         case 502 | 503 | 504:
             return Unavailable(message)
     return NoetlError(f"{message} (HTTP {answer.status_code})")

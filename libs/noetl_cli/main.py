@@ -14,6 +14,7 @@ from noetl_cli.verbs import (
     doctor,
     down,
     events,
+    execute,
     graph,
     lint,
     list_runs,
@@ -49,6 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("exec")(execute.execute)
 app.command("up")(up.up)
 app.command("down")(down.down)
 app.command("status")(status.status)

@@ -9,10 +9,11 @@ import msgspec
 
 from noetl_common import metrics
 from noetl_common.db import is_retryable
-from noetl_common.errors import NoetlError
+from noetl_common.errors import NoetlError, Unavailable
 from noetl_common.log import get_logger
 
 ERROR_PAUSE_MAX_S = 5.0
+RETRY_AFTER_MAX_S = 30.0  # whatever the other side asks for
 SAFETY_POLL_S = 5.0  # how often to look although bells ring: one may be lost
 QUIET_POLL_MAX_S = 1.0  # how often to look at least where nothing rings
 
@@ -53,7 +54,7 @@ async def run_loop(loop: Loop, stop: asyncio.Event) -> None:
                     log.exception("loop.bug", loop=loop.name)
                     raise
                 failures += 1
-                pause_s = back_off_s(loop.error_pause_s, failures)
+                pause_s = max(back_off_s(loop.error_pause_s, failures), asked_pause_s(error))
                 metrics.inc("noetl_loop_errors_total", 1, loop=loop.name)
                 log.warning("loop.failed", loop=loop.name, failures=failures, pause_s=round(pause_s, 3), error=error)
                 await _pause(stopping, None, pause_s)
@@ -85,6 +86,11 @@ def back_off_s(first_s: float, failures: int) -> float:
     """Return how long to wait after the n-th failure in a row: doubled each time up to 5 s, then spread by half."""
     full_s: float = min(ERROR_PAUSE_MAX_S, first_s * 2 ** min(failures - 1, 16))
     return full_s * (0.5 + random.random() / 2)
+
+
+def asked_pause_s(error: BaseException) -> float:
+    """Return how long whoever refused asked us to stay away, 0 when it did not say."""
+    return min(error.retry_after_s, RETRY_AFTER_MAX_S) if isinstance(error, Unavailable) else 0.0
 
 
 async def _pause(stopping: asyncio.Task[bool], wake: asyncio.Event | None, pause_s: float) -> None:

@@ -11,7 +11,6 @@ from noetl_common import metrics
 from noetl_common.core.shard import shard_of
 from noetl_common.errors import Overloaded
 from noetl_common.ids import mint_execution_id
-from services.ingest.config import Config
 
 RETRY_AFTER_S = 2.0
 IDS_DRAWN_MAX = 32
@@ -68,16 +67,6 @@ class Admission:
                 return execution_id
         message = f"routing is behind: {self._routing_lag_inputs_max} inputs or more wait in every shard that was tried"
         raise _refused("routing", message)
-
-
-def admission_of(config: Config, *, shard_count: int) -> Admission:
-    """Return the admission that a process's settings ask for."""
-    return Admission(
-        shard_count=shard_count,
-        commands_due_max=config.starts_commands_due,
-        routing_lag_inputs_max=config.starts_routing_lag,
-        starts_at_once_max=config.starts_at_once,
-    )
 
 
 def _refused(reason: str, message: str) -> Overloaded:

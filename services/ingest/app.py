@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from noetl_common import bus as buses
 from noetl_common.clock import SystemClock
@@ -12,8 +13,11 @@ from noetl_common.ids import mint_instance
 from noetl_common.leases import Leases, renewal_loop
 from noetl_common.process import Service
 from noetl_common.secrets import Vault, load_key
+from noetl_common.session_lock import session_lock
 from noetl_common.store.config import open_store
+from noetl_common.store.results import ResultStore
 from noetl_common.subjects import COMMANDS, PROJECTED, SHARDS, last_token
+from services.ingest.admission import Admission
 from services.ingest.append import Appender
 from services.ingest.asgi import build_asgi
 from services.ingest.auth import guard_of
@@ -22,6 +26,7 @@ from services.ingest.claims import Claims
 from services.ingest.config import Config
 from services.ingest.endpoints import Api
 from services.ingest.handover import Handover
+from services.ingest.loops.measure_pressure import pressure_loop
 from services.ingest.loops.route_shards import router_loops
 from services.ingest.payloads import PayloadCache
 from services.ingest.router import Router
@@ -50,14 +55,11 @@ async def app(config: Config) -> AsyncIterator[Service]:
         background = await stack.enter_async_context(
             _pool(config, name="ingest-background", size=config.background_pool_size)
         )
-        lease_pool = await stack.enter_async_context(_pool(config, name="ingest-lease", size=LEASE_CONNECTIONS))
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
         cluster = await read_cluster(pool)
         bus = await buses.connect(config.nats_url, name=instance)
         stack.push_async_callback(bus.close)
-        leases = Leases(
-            lease_pool, role="ingest", instance=instance, lease_s=config.shard_lease_s, clock=SystemClock(), bus=bus
-        )
+        leases = await _leases(config, stack, instance=instance, bus=bus)
         payloads = PayloadCache()
         handover = Handover(payloads)
         bells = PoolBells()
@@ -73,9 +75,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             env=environ_of(config.template_env),
         )
         appender = Appender(pool, shard_count=cluster.shard_count, handover=handover, leases=leases, bus=bus)
-        starter = Starter(
-            pool, appender, shard_count=cluster.shard_count, store=store, template_env=config.template_env
-        )
+        starter = _starter(config, pool, appender, store=store, shard_count=cluster.shard_count)
         api = Api(
             pool=pool,
             appender=appender,
@@ -87,15 +87,54 @@ async def app(config: Config) -> AsyncIterator[Service]:
             shard_count=cluster.shard_count,
         )
         await _answer_bells(bus, bells, api.projected, handover)
+        is_rung = partial(buses.hears_others, bus)
         yield Service(
             name="ingest",
-            loops=[renewal_loop(leases), *router_loops(router, shard_count=cluster.shard_count)],
+            loops=[
+                renewal_loop(leases),
+                *router_loops(router, shard_count=cluster.shard_count, is_rung=is_rung),
+                pressure_loop(pool, starter.admission),
+            ],
             checks={"postgres": lambda: _check_postgres(pool), "leases": lambda: _check_leases(leases)},
             asgi=build_asgi(api),
             host=config.host,
             port=config.port,
-            on_stop=[bells.close, api.projected.close, appender.close, leases.release_all],
+            # First the shards: their new owners need not wait for the requests that are being ended here.
+            on_stop=[leases.release_all, bells.close, api.projected.close, appender.close],
         )
+
+
+async def _leases(config: Config, stack: AsyncExitStack, *, instance: str, bus: buses.Bus) -> Leases:
+    pool = await stack.enter_async_context(_pool(config, name="ingest-lease", size=LEASE_CONNECTIONS))
+    lock = await stack.enter_async_context(
+        session_lock(config.database_url, role="ingest", instance=instance, is_wanted=config.death_detector)
+    )
+    return Leases(
+        pool,
+        role="ingest",
+        instance=instance,
+        lease_s=config.shard_lease_s,
+        clock=SystemClock(),
+        bus=bus,
+        lock=lock,
+    )
+
+
+def _starter(config: Config, pool: Pool, appender: Appender, *, store: ResultStore, shard_count: int) -> Starter:
+    admission = Admission(
+        shard_count=shard_count,
+        commands_due_max=config.starts_commands_due,
+        routing_lag_inputs_max=config.starts_routing_lag,
+        starts_at_once_max=config.starts_at_once,
+    )
+    return Starter(
+        pool,
+        appender,
+        shard_count=shard_count,
+        store=store,
+        admission=admission,
+        template_env=config.template_env,
+    )
 
 
 def _pool(config: Config, *, name: str, size: int) -> Pool:

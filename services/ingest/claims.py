@@ -10,7 +10,7 @@ from noetl_common import metrics
 from noetl_common.core.commands import CommandContext
 from noetl_common.core.values import Ref
 from noetl_common.db import Pool, is_poison
-from noetl_common.errors import Conflict, Invalid, NotFound
+from noetl_common.errors import Conflict, Invalid, NotFound, Overloaded
 from noetl_common.wire import (
     DETAILS_BYTES_MAX,
     Claim,
@@ -26,6 +26,7 @@ from services.ingest import store_claims as store
 from services.ingest.bells import PoolBells
 
 CLAIM_MAX = 256
+CLAIMS_HELD_MAX = 1_000  # by one process, while nothing waits for them
 WAIT_MAX_S = 5.0
 # Of a command claimed by its event: public workers say that they live every 15 s, or not at all.
 SINGLE_LEASE_S = 120.0
@@ -57,13 +58,24 @@ class Claims:
         self._lease_s = lease_s
         self._bundles: OrderedDict[tuple[int, int], Bundle] = OrderedDict()
         self._bundles_bytes = 0
+        self._held = 0
 
     async def claim(self, wanted: Claim, *, is_gone: Callable[[], Awaitable[bool]] | None = None) -> Claimed:
         """Return commands on lease to the worker; hold the request up to `wait_s` while there are none.
 
         Holding costs no query: it ends at a ring of the pool's bell. `is_gone` tells that the client went away
-        meanwhile: nothing is leased to it then.
+        meanwhile: nothing is leased to it then. Errors: Overloaded when too many claims are held already.
         """
+        if self._held >= CLAIMS_HELD_MAX:
+            message = f"{self._held} claims are under way here, at most {CLAIMS_HELD_MAX} may be"
+            raise Overloaded(message, retry_after_s=1.0)
+        self._held += 1
+        try:
+            return await self._claimed(wanted, is_gone)
+        finally:
+            self._held -= 1
+
+    async def _claimed(self, wanted: Claim, is_gone: Callable[[], Awaitable[bool]] | None) -> Claimed:
         deadline_s = asyncio.get_running_loop().time() + min(max(wanted.wait_s, 0.0), WAIT_MAX_S)
         max_ = min(max(wanted.max, 1), CLAIM_MAX)
         while True:

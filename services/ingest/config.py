@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from noetl_common.config import env
+from noetl_common.config import DeathDetector, env
 from noetl_common.store.config import Stores
 
 
@@ -23,9 +23,19 @@ class Config(Stores, frozen=True, kw_only=True):
     shard_lease_s: Annotated[
         float, env("NOETL_SHARD_LEASE_SEC", unit="s", doc="How long a shard stays with a process that went silent.")
     ] = 4.0
+    death_detector: DeathDetector = True
     command_lease_s: Annotated[
         float, env("NOETL_COMMAND_LEASE_SEC", unit="s", doc="How long a command stays with a worker that went silent.")
     ] = 15.0
+    starts_at_once: Annotated[
+        int, env("NOETL_STARTS_AT_ONCE", doc="Starts of runs under way in a process; further ones get 429.")
+    ] = 1_000
+    starts_commands_due: Annotated[
+        int, env("NOETL_STARTS_COMMANDS_DUE", doc="Commands due and not claimed in a pool, before starts get 429.")
+    ] = 10_000
+    starts_routing_lag: Annotated[
+        int, env("NOETL_STARTS_ROUTING_LAG", doc="Inputs of a shard that routing is behind, before starts avoid it.")
+    ] = 2_000
     auth: Annotated[
         Literal["none", "token"], env("NOETL_AUTH", doc="none: loopback only; token: bearer tokens with scopes.")
     ] = "none"

@@ -86,6 +86,7 @@ def _expected(error: NoetlError) -> Response:
     elif error.status in (429, 503):
         after_s = error.retry_after_s if isinstance(error, Unavailable) else 0.0
         headers["retry-after"] = str(math.ceil(after_s) or RETRY_AFTER_S)
+        more = {**more, "retry_after_s": after_s} if after_s else more
     if isinstance(error, Unauthorized) and error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return problem(error.status, code=error.code, message=str(error), headers=headers, **more)

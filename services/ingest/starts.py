@@ -105,7 +105,7 @@ class Starter:
         self._appender = appender
         self._shard_count = shard_count
         self._store = store
-        self._admission = admission or Admission(shard_count=shard_count)
+        self.admission = admission or Admission(shard_count=shard_count)
         self._env = environ_of(template_env)
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
 
@@ -124,7 +124,7 @@ class Starter:
 
         Errors: Overloaded when too many starts are under way; nothing was begun then.
         """
-        with self._admission.starting(len(wishes)):
+        with self.admission.starting(len(wishes)):
             found: dict[int, Started | BaseException] = {}
             pending = await self._pending(wishes, found)
             for _attempt in range(IDS_TRIED_MAX):
@@ -159,8 +159,8 @@ class Starter:
             if number % STARTS_AT_A_STRETCH == STARTS_AT_A_STRETCH - 1:
                 await asyncio.sleep(0)  # rendering is pure computing: others have their turn
             try:
-                self._admission.check_pools({step.pool for step in wish.playbook.steps.values()})
-                wish.execution_id, wish.nonce = self._admission.draw_id(), secrets.token_hex(8)
+                self.admission.check_pools({step.pool for step in wish.playbook.steps.values()})
+                wish.execution_id, wish.nonce = self.admission.draw_id(), secrets.token_hex(8)
                 starts.append(await self._prepared(wish))
                 ready.append(wish)
             except NoetlError as refusal:

@@ -24,7 +24,7 @@ from noetl_common.errors import (
     Unavailable,
 )
 from noetl_common.log import get_logger
-from noetl_common.loop import back_off_s
+from noetl_common.loop import asked_pause_s, back_off_s
 from noetl_common.wire import (
     Claim,
     Claimed,
@@ -187,7 +187,7 @@ async def persistently(call: Callable[[], Awaitable[T]], what: str) -> T:
             return await call()
         except Unavailable as exc:
             failures += 1
-            pause_s = back_off_s(0.05, failures)
+            pause_s = max(back_off_s(0.05, failures), asked_pause_s(exc))
             log.warning("api.unavailable", what=what, failures=failures, pause_s=round(pause_s, 3), error=exc)
             await asyncio.sleep(pause_s)
 
@@ -225,7 +225,10 @@ def checked(status: int, body: bytes, what: str) -> bytes:
     kinds: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 413: TooLarge, 422: Invalid, 400: Invalid}
     if status in (401, 403):
         raise Unauthorized(message, status=status)
-    raise kinds.get(status, Unavailable)(message)
+    if status in kinds:
+        raise kinds[status](message)
+    asked_s = found.get("retry_after_s")
+    raise Unavailable(message, retry_after_s=asked_s if isinstance(asked_s, int | float) else 0.0)
 
 
 def read(body: bytes, kind: type[T]) -> T:

@@ -1,16 +1,24 @@
 """The queue: who gets which command, leases, held claims."""
 
 import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noetl_common.bus import MemoryBus
-from noetl_common.db import Pool
+from noetl_common.core.commands import TURN_S
+from noetl_common.db import Pool, transaction
 from noetl_common.subjects import commands_bell
 from noetl_common.wire import Claim, Heartbeat
 from services.ingest.bells import PoolBells
 from services.ingest.claims import Claims
+from services.ingest.starts import Asked
+from services.ingest.store import SQL
 from tests.ingesting import Recorder, appender_on, issue, report_of, rows_of, started
+from tests.routing import Bench, register_text
 from tests.running import wait_until
 
 
@@ -135,3 +143,90 @@ async def test_nothing_is_leased_to_a_client_that_went_away(pool: Pool, claims: 
     bells.ring("default")
     assert (await waiting).commands == []
     assert (await rows_of(pool, "SELECT status FROM noetl.command")) == [{"status": "pending"}]
+
+
+async def test_a_run_of_one_step_is_claimed_before_the_window_of_a_loop(pool: Pool, tmp_path: Path) -> None:
+    bench = Bench(pool, tmp_path)
+    await register_text(pool, LOOP)
+    await register_text(pool, ONE_STEP)
+    began_s = time.monotonic()
+    loop = await bench.start("tests/loop")
+    await bench.route()
+    alone = await bench.start("tests/one")
+    await bench.route()
+    waited_s = time.monotonic() - began_s
+    claimed = await bench.claim(256)
+    place = [one.execution_id for one in claimed].index(alone)
+    assert place * TURN_S <= waited_s  # only what had waited that long already comes before it
+    others = [one for one in claimed if one.execution_id == loop]
+    assert [one.iter_index for one in others] == list(range(255))  # a loop's own items keep their order
+
+
+async def test_two_loops_share_the_workers_evenly(pool: Pool, tmp_path: Path) -> None:
+    bench = Bench(pool, tmp_path)
+    await register_text(pool, LOOP)
+    loops = [await bench.start("tests/loop") for _ in range(2)]
+    await bench.route()
+    claimed = [one.execution_id for _ in range(4) for one in await bench.claim(100)]
+    shares = [claimed.count(loop) for loop in loops]
+    assert sum(shares) == 400 and min(shares) > 150
+
+
+async def test_a_priority_goes_before_every_turn(pool: Pool, tmp_path: Path) -> None:
+    bench = Bench(pool, tmp_path)
+    await register_text(pool, LOOP)
+    await register_text(pool, ONE_STEP)
+    later = await bench.start("tests/one")
+    asked = Asked(path="tests/loop", priority=1)
+    urgent = (await bench.starter.start(asked)).execution_id
+    await bench.route()
+    assert {one.execution_id for one in await bench.claim(256)} == {urgent}
+    while claimed := await bench.claim(256):
+        last = claimed[-1].execution_id
+    assert last == later
+
+
+async def test_a_claim_reads_no_more_than_it_takes_however_much_waits(pool: Pool, claims: Claims) -> None:
+    execution_id = await started(appender_on(pool, Recorder()))
+    async with pool.connection() as conn:
+        await conn.execute(
+            "INSERT INTO noetl.command (execution_id, command_id, shard_id, step, turn_at, context_id, issued_event_id)"
+            " SELECT %s, n, 0, 's', now() + n %% 1000 * interval '5 ms', 1, n FROM generate_series(1, 20000) n",
+            [execution_id],
+        )
+        await conn.execute("ANALYZE noetl.command")
+    args = {"pool": "default", "worker_id": "w", "max": 256, "lease_s": 15.0}
+    async with transaction(pool) as conn:
+        await conn.execute(SQL["prefer_lookups"])
+        rows = await (
+            await conn.execute(b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + SQL["claim_commands"].encode(), args)
+        ).fetchall()
+    [found] = rows[0]["QUERY PLAN"]
+    scans = [node for node in _nodes(found["Plan"]) if node.get("Index Name", "").endswith("turn_idx")
+             or "turn" in node.get("Index Name", "") or "available_at" in node.get("Index Name", "")]  # fmt: skip
+    read = [node for node in scans if node["Actual Rows"]]
+    assert [(node["Node Type"], node["Actual Rows"]) for node in read] == [("Index Scan", 256)]
+    assert not any(node["Node Type"] == "Sort" and node["Actual Rows"] > 256 for node in _nodes(found["Plan"]))
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _nodes(part)
+
+
+LOOP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: loop, path: tests/loop}
+workflow:
+- step: start
+  loop: {in: 1000, iterator: n, spec: {mode: parallel, max_in_flight: 500}}
+  tool: {kind: python, code: 'result = 1'}
+"""
+ONE_STEP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: one, path: tests/one}
+workflow: [{step: start, tool: {kind: python, code: 'result = 1'}}]
+"""

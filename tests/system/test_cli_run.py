@@ -161,6 +161,12 @@ def test_up_keeps_a_stack_that_the_other_verbs_use_and_down_stops_it(machine: Ma
     assert "step.enter" in machine.noetl("events", execution_id).stdout
     machine.noetl("trace", execution_id, "keep")
     machine.noetl("status", "1", code=1)
+    started = machine.json_of("exec", "tests/hello", "--set", "count=1", "--priority", "5", "--key", "once")
+    starts = machine.write("starts.jsonl", '{"path": "tests/hello"}\n{"path": "tests/nowhere"}\n')
+    first = json.loads(machine.noetl("exec", "--batch", str(starts), "--key", "b", "-o", "json", code=1).stdout)
+    again = json.loads(machine.noetl("exec", "--batch", str(starts), "--key", "b", "-o", "json", code=1).stdout)
+    assert [one["status"] for one in first + again] == ["started", "failed", "duplicate", "failed"]
+    assert first[0]["execution_id"] == again[0]["execution_id"] != started["execution_id"]
     findings = {check["check"]: check["status"] for check in machine.json_of("doctor")}
     assert "missing" not in findings.values()
     assert findings["migrations"] == findings["partitions"] == findings["nats"] == "ok"
