@@ -96,6 +96,22 @@ async def test_a_kept_result_whose_time_is_over_goes_with_its_payload(
     assert await disk_store(tmp_path).list_uris("disk", "exec/") == []
 
 
+@pytest.mark.parametrize("status", ["COMPLETED", "RUNNING"])
+async def test_a_payload_whose_time_is_over_goes_as_soon_as_its_run_has_ended(
+    pool: Pool, client: httpx.AsyncClient, tmp_path: Path, status: str
+) -> None:
+    await make_range(pool)
+    run_id = await make_run(pool, status=status)
+    for name in ("passing", "staying"):
+        await put(client, run_id, name, data=name * 5_000, ttl="1h")
+    await execute(pool, "UPDATE noetl.result_ref SET expires_at = clock_timestamp() WHERE step = 'passing'")
+    compactor = await compactor_on(pool, tmp_path, orphan_age_hours=0.0)
+    for _pass in range(2):
+        await collect_orphans_once(compactor)
+    left = await disk_store(tmp_path).list_uris("disk", "exec/")
+    assert [uri.split("/")[-2] for uri in left] == (["passing", "staying"] if status == "RUNNING" else ["staying"])
+
+
 async def test_what_needs_the_log_says_that_it_is_gone(pool: Pool, client: httpx.AsyncClient, tmp_path: Path) -> None:
     await make_range(pool)
     run_id = await make_run(pool)

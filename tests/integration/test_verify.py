@@ -277,6 +277,13 @@ def test_what_is_broken_is_named_and_nothing_else(made: Made, breaks: Break, whi
     assert report.counts == {found.check: 1}
 
 
+def test_a_payload_that_has_expired_is_not_missed(made: Made) -> None:
+    (row,) = ask(made, ROW, made.runs["completed"], "many")
+    file_of(made, row).unlink()
+    ask(made, "UPDATE noetl.result_ref SET expires_at = now() WHERE ref_id = %s", row["ref_id"])
+    assert verified(made).findings == []
+
+
 @pytest.mark.timeout(300)
 def test_a_system_at_rest_is_whole_with_runs_in_the_log_in_manifests_and_gone(whole: Made) -> None:
     report = verified(whole)

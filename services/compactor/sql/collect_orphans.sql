@@ -1,8 +1,9 @@
 -- name: name_payloads
--- Which of these addresses some result's row names.
+-- Which of these addresses the row of some result names that has not expired.
 SELECT DISTINCT u.uri FROM unnest(%(uris)s::text[]) AS u (uri) WHERE EXISTS (
     SELECT FROM noetl.result_ref r
     WHERE r.execution_id = (regexp_match(u.uri, '^\w+://exec/(\d+)/'))[1]::bigint AND r.physical_uri = u.uri
+        AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())
 ) OR EXISTS (
     SELECT FROM noetl.kept_result k
     WHERE k.execution_id = (regexp_match(u.uri, '^\w+://exec/(\d+)/'))[1]::bigint AND k.physical_uri = u.uri
@@ -33,8 +34,8 @@ WHERE uri = ANY (%(uris)s) AND seen_at < clock_timestamp() - make_interval(secs 
 DELETE FROM noetl.orphan_payload WHERE uri = ANY (%(uris)s)
 
 -- name: take_expired
--- Kept results whose time is over; each payload is named once more only if another row does.
-SELECT k.execution_id, k.ref_id, k.physical_uri, k.store_tier = 'kv' AS is_copied FROM noetl.kept_result k
+-- Kept results whose time is over.
+SELECT k.execution_id, k.ref_id FROM noetl.kept_result k
 WHERE k.expires_at <= clock_timestamp() ORDER BY k.expires_at LIMIT %(limit)s
 
 -- name: drop_kept

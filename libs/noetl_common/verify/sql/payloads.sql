@@ -1,15 +1,17 @@
 -- name: sample_payloads
--- Rows of results whose payloads are to be read: all, or as many as wanted, spread by their ids.
+-- Rows of results whose payloads are to be read: all that have not expired, or as many as wanted, spread by their ids.
 SELECT h.*, x.shard_id FROM (
     SELECT execution_id, ref_id, ref, store_tier, physical_uri, bytes, sha256, compression, inline_payload
     FROM noetl.result_ref
     WHERE execution_id BETWEEN %(low)s AND %(high)s AND NOT execution_id <@ %(leaving)s::int8multirange
+        AND (expires_at IS NULL OR expires_at > clock_timestamp())
     UNION ALL
     SELECT execution_id, ref_id, ref, store_tier, physical_uri, bytes, sha256, compression, inline_payload
     FROM noetl.kept_result k
     WHERE execution_id BETWEEN %(low)s AND %(high)s AND NOT EXISTS (SELECT FROM noetl.result_ref r
         WHERE r.execution_id = k.execution_id AND r.ref_id = k.ref_id
             AND NOT r.execution_id <@ %(leaving)s::int8multirange)
+        AND (expires_at IS NULL OR expires_at > clock_timestamp())
 ) h LEFT JOIN noetl.execution x USING (execution_id)
 ORDER BY CASE WHEN %(wanted)s::bigint IS NOT NULL THEN hashint8extended(h.ref_id, %(seed)s::bigint) END
 LIMIT %(wanted)s::bigint
