@@ -7,7 +7,7 @@ import msgspec
 
 from noetl_common.core.shard import shard_in
 from noetl_common.core.state import Status
-from noetl_common.db import Pool
+from noetl_common.db import Pool, single
 from noetl_common.errors import Gone, NotFound
 from services.ingest.pages import LOOKED_AT_MAX, Asked, Page, Window, page_of
 from services.ingest.store import SQL
@@ -138,5 +138,5 @@ async def list_stalled(pool: Pool, *, minutes: int) -> list[int]:
 
 
 async def _all(pool: Pool, name: str, args: Row) -> list[Row]:
-    async with pool.connection() as conn:
+    async with single(pool) as conn:
         return await (await conn.execute(SQL[name], args)).fetchall()

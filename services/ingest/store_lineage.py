@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from noetl_common.db import Pool
+from noetl_common.db import Pool, single
 from services.ingest.store import SQL
 
 Row = dict[str, Any]
@@ -15,7 +15,7 @@ async def read_edges(pool: Pool, execution_id: int) -> tuple[list[Row], dict[str
     Shapes: {ref_id, parent_ref_id, step, loop_epoch, created_at, inputs}; inputs [[execution, result, loop]].
     """
     named = {"execution_id": execution_id}
-    async with pool.connection() as conn:
+    async with single(pool) as conn:
         rows = await (await conn.execute(SQL["read_edges"], named)).fetchall()
         given = {
             row["context_id"]: row["inputs"] for row in await (await conn.execute(SQL["read_given"], named)).fetchall()
@@ -30,5 +30,5 @@ async def read_edges(pool: Pool, execution_id: int) -> tuple[list[Row], dict[str
 async def read_traced(pool: Pool, execution_id: int, ref_ids: Collection[int]) -> list[Row]:
     """Return results of a run in full, without their payloads."""
     args = {"execution_id": execution_id, "ref_ids": list(ref_ids)}
-    async with pool.connection() as conn:
+    async with single(pool) as conn:
         return await (await conn.execute(SQL["read_traced"], args)).fetchall()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_common.db import Pool, json_text
+from noetl_common.db import Pool, json_text, single
 from noetl_common.errors import Gone
 from noetl_common.wire import ResultRow
 from services.ingest.pages import LOOKED_AT_MAX, Asked, Page, Window, page_of
@@ -170,5 +170,5 @@ def _rows_of(body: str, columns: tuple[str, ...]) -> list[Row]:
 
 
 async def _all(pool: Pool, name: str, args: Row) -> list[Row]:
-    async with pool.connection() as conn:
+    async with single(pool) as conn:
         return await (await conn.execute(SQL[name], args)).fetchall()
