@@ -1,14 +1,18 @@
 """What outlives the log: results of a scope that does, payloads that a row names; and what does not: all the rest."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from noetl_cli.compaction import planned
+from noetl_cli.main import app
 from noetl_common.db import Pool
+from noetl_common.errors import Invalid
 from services.compactor.loops.collect_orphans import collect_orphans_once
 from services.ingest.asgi import build_asgi
 from tests.builders import disk_store
@@ -176,6 +180,24 @@ async def test_a_dry_run_says_what_would_go_and_what_pins_the_rest(pool: Pool, d
     after = {row["partition"]: row for row in planned(dsn, 30.0)}
     assert (after[second.suffix]["folded"], after[second.suffix]["ready"]) == (1, 0)
     assert long_ago_ms(1) < long_ago_ms(0)
+
+
+async def test_the_command_shows_what_would_go_and_changes_nothing(pool: Pool, dsn: str) -> None:
+    first, second = await make_range(pool, weeks=1), await make_range(pool)
+    live = await make_run(pool, weeks=1, status="RUNNING")
+    await make_run(pool)
+    run = CliRunner().invoke
+    asked = ["compact", "--dry-run", "--database-url", dsn]
+    shown = run(app, asked)
+    assert shown.exit_code == 0 and f"{first.suffix} stays because of {live}" in shown.stderr
+    goes = {line.split()[0]: line.split()[-1] for line in shown.stdout.splitlines() if first.suffix[:2] in line}
+    assert (goes[first.suffix], goes[second.suffix]) == ("no", "yes")
+    told = {row["partition"]: row for row in json.loads(run(app, [*asked, "-o", "json"]).stdout)}
+    assert (told[first.suffix]["live"], told[second.suffix]["ready"]) == (1, 1)
+    late = run(app, [*asked, "--retention-days", "5000", "-o", "json"])
+    assert {row["recent"] for row in json.loads(late.stdout) if row["partition"] == second.suffix} == {1}
+    assert await rows(pool, "SELECT 1 FROM noetl.manifest UNION SELECT 1 FROM noetl.compaction") == []
+    assert isinstance(run(app, ["compact", "--database-url", dsn]).exception, Invalid)
 
 
 async def test_lineage_goes_back_step_by_step_and_page_by_page_before_and_after(
