@@ -5,6 +5,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 ITEMS ?= 10000
+REPETITIONS ?= 100
 TOOL ?= python
 REPEAT ?= 3
 STEPS ?= 200
@@ -121,6 +122,14 @@ bench-status: install ## Measure reads of a run's status beside a fan-out; ends 
 .PHONY: chaos
 chaos: install ## Kill, freeze and cut off a stack of its own for SECONDS_=60 under load; ends in one JSON line
 	@$(BIN)/noetl chaos --seconds $(SECONDS_)
+
+.PHONY: bench-takeover
+bench-takeover: install ## Kill, freeze and drain the owner of a shard REPETITIONS=100 times; ends in one JSON line
+	@$(BIN)/python -m benchmarks.takeover --repetitions $(REPETITIONS)
+
+.PHONY: races
+races: install ## Run every order of the steps of every race (minutes); the tests run a sample
+	@$(BIN)/python -m tests.races
 
 .PHONY: env-example
 env-example: install ## Write .env.example, docs/CONFIG.md and the table of docs/LIMITS.md from the code
