@@ -247,11 +247,3 @@ async def fire_timers(conn: Conn, shard_id: int) -> list[Event]:
     for event, event_id in zip(events, taken, strict=True):
         event.event_id = event_id
     return [event for event in events if event.event_id]
-
-
-async def find_shards_behind(pool: Pool, shard_ids: Iterable[int]) -> tuple[list[int], list[int]]:
-    """Return the shards with inputs no one has routed, and those with due timers."""
-    async with pool.connection() as conn:
-        args = {"shard_ids": list(shard_ids)}
-        rows = await (await conn.execute(SQL["find_shards_behind"], args)).fetchall()
-    return [r["shard_id"] for r in rows if r["behind"]], [r["shard_id"] for r in rows if r["due"]]

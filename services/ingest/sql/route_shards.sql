@@ -139,11 +139,3 @@ USING (
 ) due
 WHERE t.execution_id = due.execution_id AND t.timer_id = due.timer_id
 RETURNING t.execution_id, t.timer_id, t.kind, t.cause_event_id
-
--- name: find_shards_behind
--- Which owned shards have inputs that no one has routed, or timers that are due.
-SELECT c.shard_id,
-    h.seq > c.seq AS behind,
-    EXISTS (SELECT FROM noetl.timer t WHERE t.shard_id = c.shard_id AND t.due_at <= clock_timestamp()) AS due
-FROM noetl.shard_cursor c JOIN noetl.shard_head h USING (shard_id)
-WHERE c.shard_id = ANY(%(shard_ids)s)
