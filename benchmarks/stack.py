@@ -1,5 +1,6 @@
 """A new stack to measure on, each role a process of its own, and a run of a playbook on it."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from benchmarks.sampling import Sampler, percentile
 from noetl_cli.api import Api
 from noetl_cli.embedded.stack import Plan, Stack, replicas_from, throwaway_stack
 from noetl_cli.state_dir import Running
-from noetl_common.errors import Unavailable
+from noetl_common.errors import Invalid, Unavailable
 from noetl_common.sql import load_queries
 
 SQL = load_queries("benchmarks")
@@ -73,7 +74,13 @@ class Bench(msgspec.Struct, frozen=True):
 
 @contextmanager
 def bench(*, workers: int = 2, replicas: Mapping[str, int] | None = None) -> Iterator[Bench]:
-    """Lend a new stack: one process a role, but `workers` workers and as many of others as `replicas` says."""
+    """Lend a new stack: one process a role, but `workers` workers and as many of others as `replicas` says.
+
+    Errors: Invalid when the environment names servers: their processor time and log are out of reach.
+    """
+    for name in ("DATABASE_URL", "NATS_URL"):
+        if os.environ.get(name) or os.environ.get(f"{name}_FILE"):
+            raise Invalid(f"{name}: a benchmark measures servers that it starts; expected none to be named, found one")
     counts = replicas_from(processes=True, workers=workers, given=[f"{k}={n}" for k, n in (replicas or {}).items()])
     with (
         TemporaryDirectory(prefix="noetl-bench-") as name,
