@@ -20,7 +20,7 @@ from noetl_cli.chaos.load import documents, runs
 from noetl_cli.chaos.relay import Relays
 from noetl_cli.chaos.schedule import faults
 from noetl_cli.embedded.databases import PLAYBOOK_NAME
-from noetl_cli.embedded.stack import Plan, Stack, throwaway_stack
+from noetl_cli.embedded.stack import Plan, Stack, is_ready, throwaway_stack
 from noetl_common.config import load
 from noetl_common.errors import NotFound
 from noetl_common.store.config import Stores, open_store
@@ -131,17 +131,22 @@ def _target(stack: Stack) -> psycopg.Connection[TupleRow]:
 
 
 def _settle(stack: Stack, driver: Driver) -> float:
-    """Wait, without faults, until every run has ended or SETTLE_S_MAX is over; return how long that took."""
+    """Wait, without faults, until every run has ended and every role is up, at most SETTLE_S_MAX; return how long."""
     begun_s = time.monotonic()
     assert stack.running is not None, "the stack has started"
     driver.ask_to_stop()
     while (passed_s := time.monotonic() - begun_s) < SETTLE_S_MAX:
         stack.tend()
-        if not driver.is_alive() and _open_runs(stack.running.database_url) == 0:
+        if not driver.is_alive() and _open_runs(stack.running.database_url) == 0 and _answers(stack):
             break
         time.sleep(TICK_S)
     driver.close()
     return passed_s
+
+
+def _answers(stack: Stack) -> bool:
+    """Return True when every role is up again: those that are asked for the outcome among them."""
+    return all(is_ready(child.role.port) for child in stack.children)
 
 
 def _open_runs(database_url: str) -> int:
