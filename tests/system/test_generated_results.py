@@ -1,7 +1,10 @@
 """Whatever a tool returns, the log holds little of it, and all of it comes back by its reference."""
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,12 @@ from tests.system import generated_results
 from tests.system.generated_results import made
 
 COUNT = int(os.environ.get("NOETL_TEST_GENERATED_RESULTS", "350"))
+FIRST = int(os.environ.get("NOETL_TEST_GENERATED_FIRST", "0"))  # so that many can be looked at a part at a time
+READS_AT_ONCE = 4
 RESULT_BYTES_P999 = 2048
 RESULT_BYTES_MAX = 4096
 SQL_COUNT = min(max(COUNT // 20, 7), 40)
+HTTP_COUNT = max(COUNT // 10, 70)
 CODE = Path(generated_results.__file__).read_text(encoding="utf-8")
 ROWS = """SELECT i AS id, repeat('x', (i * {{ n }}) % 50) AS text, CASE WHEN i % 3 = 0 THEN i ELSE NULL END AS third,
 (i + 0.25)::numeric(12, 2) AS amount FROM generate_series(1, {{ n * n * 9 }}) AS t (i) ORDER BY i"""
@@ -50,7 +56,7 @@ def rows_of(n: int) -> dict[str, Any]:
 
 
 def test_what_tools_return_is_little_in_the_log_and_whole_by_reference(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert stack.running is not None
     monkeypatch.setattr(running, "RUN_S_MAX", 60.0 + COUNT)
@@ -63,7 +69,12 @@ def test_what_tools_return_is_little_in_the_log_and_whole_by_reference(
         {"other": {"kind": "python", "input": {"n": "{{ n }}"}, "code": "result = {'n': n, 'text': 'y' * n * 300}"}},
     ]
     steps = [
-        looped("python", COUNT, {"kind": "python", "input": {"n": "{{ n }}"}, "code": f"{CODE}\n\nresult = made(n)"}),
+        looped(
+            "python",
+            COUNT,
+            {"kind": "python", "input": {"n": "{{ n }}"}, "code": f"{CODE}\n\nresult = made({FIRST} + n)"},
+        ),
+        looped("http", HTTP_COUNT, {"kind": "http", "url": f"{answers}/{{{{ {FIRST} + n }}}}"}),
         looped("postgres", SQL_COUNT, {**server, "command": ROWS}),
         looped("duckdb", SQL_COUNT, {"kind": "duckdb", "command": ROWS.replace("numeric", "decimal")}),
         looped("shell", SQL_COUNT, {"kind": "shell", "command": shell}),
@@ -77,12 +88,11 @@ def test_what_tools_return_is_little_in_the_log_and_whole_by_reference(
         run = completed(api, yaml.safe_dump(steps))
         found = stored(api, run.id)
         assert len(found["postgres"]) == len(found["duckdb"]) == len(found["pipe"]) == SQL_COUNT
-        for number in range(COUNT):
-            expected = msgspec.json.decode(msgspec.json.encode(made(number)))
-            if expected is None:
-                assert number not in found["python"], number
-            else:
-                assert payload(api, found["python"][number]) == expected, number
+        with ThreadPoolExecutor(READS_AT_ONCE) as reading:
+            list(
+                reading.map(lambda number: check_python(api, found["python"].get(number), FIRST + number), range(COUNT))
+            )
+            list(reading.map(lambda number: check_http(api, found["http"][number], FIRST + number), range(HTTP_COUNT)))
         for n in range(SQL_COUNT):
             assert payload(api, found["postgres"][n]) == payload(api, found["duckdb"][n]) == rows_of(n), n
             assert payload(api, found["shell"][n])["stdout"].count(" ") in (max(n * n * 100 - 1, 0), 64 * 1024 - 1)
@@ -92,6 +102,45 @@ def test_what_tools_return_is_little_in_the_log_and_whole_by_reference(
     kinds = {step: {link["content_type"] for link in links.values()} for step, links in found.items()}
     assert all(TABLE_TYPE in kinds[step] for step in ("python", "postgres", "duckdb", "pipe", "artifact")), kinds
     check_log(stack.running.database_url, run.id)
+
+
+def check_python(api: httpx.Client, row: dict[str, Any] | None, number: int) -> None:
+    expected = as_json(number)
+    # A result of null is no payload.
+    assert (row is None) == (expected is None) and (row is None or payload(api, row) == expected), number
+
+
+def check_http(api: httpx.Client, row: dict[str, Any], number: int) -> None:
+    assert payload(api, row)["data"] == as_json(number), number
+
+
+def as_json(number: int) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(made(number)))
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers a request for a number with the result that is made of it."""
+
+    def do_GET(self) -> None:
+        body = msgspec.json.encode(made(int(self.path.strip("/"))))
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 def stored(api: httpx.Client, execution_id: str) -> dict[str, dict[int, Any]]:
