@@ -22,13 +22,13 @@ from tests.conformance.running import completed
 from tests.system import generated_results
 from tests.system.generated_results import made
 
-COUNT = int(os.environ.get("NOETL_TEST_GENERATED_RESULTS", "350"))
+COUNT = int(os.environ.get("NOETL_TEST_GENERATED_RESULTS", "280"))
 FIRST = int(os.environ.get("NOETL_TEST_GENERATED_FIRST", "0"))  # so that many can be looked at a part at a time
 READS_AT_ONCE = 4
 RESULT_BYTES_P999 = 2048
 RESULT_BYTES_MAX = 4096
 SQL_COUNT = min(max(COUNT // 20, 7), 40)
-HTTP_COUNT = max(COUNT // 10, 70)
+HTTP_COUNT = max(COUNT // 10, 28)
 CODE = Path(generated_results.__file__).read_text(encoding="utf-8")
 ROWS = """SELECT i AS id, repeat('x', (i * {{ n }}) % 50) AS text, CASE WHEN i % 3 = 0 THEN i ELSE NULL END AS third,
 (i + 0.25)::numeric(12, 2) AS amount FROM generate_series(1, {{ n * n * 9 }}) AS t (i) ORDER BY i"""
@@ -68,12 +68,9 @@ def test_what_tools_return_is_little_in_the_log_and_whole_by_reference(
         {"rows": {**server, "command": ROWS}},
         {"other": {"kind": "python", "input": {"n": "{{ n }}"}, "code": "result = {'n': n, 'text': 'y' * n * 300}"}},
     ]
+    code = f"{CODE}\n\nresult = made({FIRST} + n)"
     steps = [
-        looped(
-            "python",
-            COUNT,
-            {"kind": "python", "input": {"n": "{{ n }}"}, "code": f"{CODE}\n\nresult = made({FIRST} + n)"},
-        ),
+        looped("python", COUNT, {"kind": "python", "input": {"n": "{{ n }}"}, "code": code}),
         looped("http", HTTP_COUNT, {"kind": "http", "url": f"{answers}/{{{{ {FIRST} + n }}}}"}),
         looped("postgres", SQL_COUNT, {**server, "command": ROWS}),
         looped("duckdb", SQL_COUNT, {"kind": "duckdb", "command": ROWS.replace("numeric", "decimal")}),
@@ -89,10 +86,8 @@ def test_what_tools_return_is_little_in_the_log_and_whole_by_reference(
         found = stored(api, run.id)
         assert len(found["postgres"]) == len(found["duckdb"]) == len(found["pipe"]) == SQL_COUNT
         with ThreadPoolExecutor(READS_AT_ONCE) as reading:
-            list(
-                reading.map(lambda number: check_python(api, found["python"].get(number), FIRST + number), range(COUNT))
-            )
-            list(reading.map(lambda number: check_http(api, found["http"][number], FIRST + number), range(HTTP_COUNT)))
+            list(reading.map(lambda n: check_python(api, found["python"].get(n), FIRST + n), range(COUNT)))
+            list(reading.map(lambda n: check_http(api, found["http"][n], FIRST + n), range(HTTP_COUNT)))
         for n in range(SQL_COUNT):
             assert payload(api, found["postgres"][n]) == payload(api, found["duckdb"][n]) == rows_of(n), n
             assert payload(api, found["shell"][n])["stdout"].count(" ") in (max(n * n * 100 - 1, 0), 64 * 1024 - 1)
