@@ -9,22 +9,28 @@ from typing import Any
 
 import pytest
 
+from benchmarks.peers.__main__ import ran
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 170
+ONE = ["--workers", "1"]
 WATCHED = {"projection_lag_ms_p95", "projection_lag_ms_p99", "cpu_ms_per_item", "others_cpu", "rss_mb"}
 LOOP = {"items_per_s", "events_per_s", "step_ms_p50", "step_ms_p99", "status_ms_p99"} | WATCHED
 SMALLEST: dict[str, tuple[list[str], set[str]]] = {
-    "fanout": (["--items", "60", "--no-counts", "--verify"], LOOP | {"floor_items_per_s", "verified_events"}),
-    "chain": (["--steps", "3", "--sleep-ms", "1"], WATCHED | {"step_ms_p50", "step_ms_p99", "statements_per_item"}),
-    "starts": (["--starts", "8"], WATCHED | {"runs_per_s", "first_claim_ms_p99", "done_ms_p50", "done_ms_p99"}),
+    "fanout": (["--items", "60", "--no-counts", "--verify", *ONE], LOOP | {"floor_items_per_s", "verified_events"}),
+    "chain": (
+        ["--steps", "3", "--sleep-ms", "1", *ONE],
+        WATCHED | {"step_ms_p50", "step_ms_p99", "statements_per_item"},
+    ),
+    "starts": (["--starts", "8", *ONE], WATCHED | {"runs_per_s", "first_claim_ms_p99", "done_ms_p50", "done_ms_p99"}),
     "ingest": (
         ["--seconds", "0.5", "--emitters", "16"],
         WATCHED | {"events_per_s", "half_rate_ack_ms_p99", "crowd_ack_ms_p99", "floor_events_per_s"},
     ),
-    "flow": (["--items", "10"], LOOP | {"floor_items_per_s"}),
-    "idle": (["--seconds", "1", "--no-counts"], {"statements_per_s", "with_transactions_per_s", "cpu_percent"}),
+    "flow": (["--items", "10", *ONE], LOOP | {"floor_items_per_s"}),
+    "idle": (["--seconds", "1", "--no-counts", *ONE], {"statements_per_s", "with_transactions_per_s", "cpu_percent"}),
     "fairness": (
-        ["--items", "200", "--seconds", "1", "--peak-starts", "32"],
+        ["--items", "200", "--seconds", "1", "--peak-starts", "32", *ONE],
         {"alone_ms_p99", "beside_ms_p99", "peak_runs_per_s", "goodput_runs_per_s", "refused_429", "refused_503"},
     ),
     "replicas": (["--items", "50", "--most", "1"], {"items_per_s", "best"}),
@@ -42,6 +48,11 @@ def test_a_benchmark_says_what_it_promises(name: str, tmp_path: Path) -> None:
         assert all(part > 0 for part in (value.values() if isinstance(value, dict) else [value])), ratios
     if "cpu_ms_per_item" in fields:
         assert {"ingest", "compute", "meta", "worker", "postgres", "all"} <= told["cpu_ms_per_item"].keys()
+
+
+def test_a_system_that_fails_is_told_with_its_reason() -> None:
+    lines, reason = ran([sys.executable, "-c", "print('{\"work\": 1}'); raise SystemExit('no server')"], os.environ)
+    assert (lines, reason) == ([{"work": 1}], "no server")
 
 
 def told_by(name: str, arguments: list[str], folder: Path) -> dict[str, Any]:
