@@ -23,7 +23,8 @@ from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
 from services.worker.tools import container, duckdb, gcs, http, nats, postgres, snowflake
-from services.worker.tools.python_pool import PythonPool, sweep
+from services.worker.tools.processes import sweep
+from services.worker.tools.python_pool import PythonPool
 
 log = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.worker.tools.python_pool import sweep
+from services.worker.tools.processes import sweep
 
 
 def test_a_starting_worker_removes_what_a_killed_one_left_and_nothing_else(

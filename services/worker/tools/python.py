@@ -10,7 +10,7 @@ from noetl_common.core.outcome import Outcome
 from noetl_common.core.results import plain
 from noetl_common.errors import Invalid, NotFound, Unavailable
 from services.worker.tools import Call, failed
-from services.worker.tools.python_pool import Reply
+from services.worker.tools.python_process import Reply
 from services.worker.tools.script_source import read_source
 
 MENTION = re.compile(r"\bcontext\b(?:\s*(?:\.\s*get\s*\(|\[)\s*([\"'])(?P<name>[^\"']+)\1)?")
@@ -29,29 +29,35 @@ async def run(call: Call) -> Outcome:
     except (Invalid, NotFound) as exc:
         return failed("config", str(exc), code=exc.code)
     assert call.processes is not None, "the worker that runs python tools has a pool"
-    task = _task(call, code)
+    program, task = _program(call, code), _task(call, code)
     began = time.monotonic()
-    reply = await call.processes.run(task, timeout_s=call.timeout_s, partial=call.partial)
+    reply = await call.processes.run(program, task, timeout_s=call.timeout_s, partial=call.partial)
     outcome = _outcome(reply, call)
     outcome.meta["duration_ms"] = round((time.monotonic() - began) * 1000)
     return outcome
 
 
-def _task(call: Call, code: str) -> dict[str, Any]:
+def _program(call: Call, code: str) -> dict[str, Any]:
+    """Return what is the same for all items of a loop."""
     environ = {str(name): str(value) for name, value in (call.config.get("env") or {}).items() if value is not None}
     return {
         "name": f"<step {call.step!r}>" if call.label == call.step else f"<step {call.step!r}, task {call.label!r}>",
         "code": code,
-        "input": call.input,
-        "globals": call.globals,
-        "context": _context(call, code),
-        "variables": call.globals,
         "execution_id": str(call.execution_id),
         "step": call.step,
         "libs": call.config.get("libs"),
         "cwd": call.config.get("cwd"),
         "argv": call.config.get("argv") or [],
-        "env": {"NOETL_IDEMPOTENCY_KEY": call.idempotency_key, **environ},
+        "env": environ,
+    }
+
+
+def _task(call: Call, code: str) -> dict[str, Any]:
+    return {
+        "input": call.input,
+        "variables": call.globals,
+        "context": _context(call, code),
+        "key": call.idempotency_key,
     }
 
 

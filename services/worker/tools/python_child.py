@@ -1,10 +1,14 @@
-"""The process that runs python tools: reads a task from a socket, runs it, answers, waits for the next.
+"""The process that runs python tools: reads tasks from a socket, runs one after the other, answers each.
 
 Runs as `python -I python_child.py <fd>`, imports nothing of the product, and trusts nothing that it runs: whatever the
-code prints, forks or breaks, one frame goes back for each that came, or the process is gone and its parent sees that.
-A frame is the lengths of header and body (two big-endian 8-byte numbers), the header as JSON, the body as bytes.
-Before its answer a task may send chunks of what it streams, each a frame of its own with `partial` in its header; the
-parent answers each with a frame when it is recorded, and the code waits for that.
+code prints, forks or breaks, one frame goes back for each task that came, or the process is gone and its parent sees
+that. A frame is the lengths of header and body (two big-endian 8-byte numbers), the header as JSON, the body as bytes.
+
+From the parent come programs (`program`, with what all its tasks share), tasks (`run`, naming their program) and
+`go`. Many tasks may wait in the socket. Each is answered as soon as it ends, so that a process that dies has taken
+nothing with it but the task it was at. It waits for `go`, with tasks that came meanwhile put aside, after an answer
+that says `output` (something was written, and the parent tells outputs apart by reading them in between), and after
+each chunk (`partial` in its header) of what a task streams, until that is recorded.
 """
 
 import ast
@@ -13,7 +17,7 @@ import builtins
 import contextlib
 import ctypes
 import datetime
-import hashlib
+import fcntl
 import importlib
 import inspect
 import json
@@ -26,13 +30,18 @@ import socket
 import struct
 import sys
 import tempfile
+import termios
 import threading
+import time
 import traceback
 import types
+from collections import deque
 from typing import Any
 
 LENGTHS = struct.Struct("!QQ")
-CODES_MAX = 256
+PROGRAMS_MAX = 256  # kept; the parent counts along, and sends one again that was dropped
+READ_BYTES = 256 * 1024
+NOTHING = b"\0\0\0\0"
 # A list or object that a template prints into code is JSON: with these it is Python too.
 JSON_WORDS = {"true": True, "false": False, "null": None}
 # How a value says what it is in plain terms, and what it may say.
@@ -43,7 +52,7 @@ PLAIN_FORMS: tuple[tuple[str, dict[str, str]], ...] = (
 PLAIN_TYPES = frozenset((bool, int, float, str, list, dict, type(None), datetime.datetime, datetime.date))
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
-Codes = dict[str, tuple[types.CodeType, bool, bool]]
+Program = dict[str, Any]  # code, and what else all its tasks have in common
 
 
 def main(descriptor: int) -> None:
@@ -51,29 +60,89 @@ def main(descriptor: int) -> None:
     _settle_in()
     peer = socket.socket(fileno=descriptor)
     peer.set_inheritable(False)
-    own, codes = os.getpid(), Codes()
-    environ, folder = dict(os.environ), os.getcwd()
-    while (task := _read_frame(peer)) is not None:
-        os.environ.update(task.get("env", {}))
-        emitter = Emitter(peer, limit=task["result_bytes_max"])
-        header, body = run_task(task, codes, emitter, limit=task["result_bytes_max"])
+    frames, programs = Frames(peer), dict[int, Program]()
+    environ, folder, own = dict(os.environb), os.getcwd(), os.getpid()
+    while (frame := frames.next()) is not None:
+        if "program" in frame:
+            if len(programs) >= PROGRAMS_MAX:
+                programs.pop(next(iter(programs)))
+            programs[frame["program"]] = frame
+            continue
+        began = time.perf_counter()
+        program = programs[frame["run"]]
+        os.environ["NOETL_IDEMPOTENCY_KEY"] = frame["key"]
+        os.environ.update(program["env"])
+        emitter = Emitter(peer, frames, limit=program["result_bytes_max"])
+        header, body = run_task(program, frame, emitter)
         emitter.close()
         if os.getpid() != own:
             os._exit(0)  # a fork of the author's that came back here: it has no answer to give
         _end_leftovers()
-        header["recycle"] = threading.active_count() > 1 or header.get("kind") == "memory"
+        os.environ.pop("NOETL_IDEMPOTENCY_KEY", None)
+        if dict(os.environb) != environ:
+            os.environb.clear()
+            os.environb.update(environ)
         with contextlib.suppress(OSError):
             os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environ)
+        header["recycle"] = threading.active_count() > 1 or header.get("kind") == "memory"
+        header["output"] = _has_output()
+        header["seconds"] = time.perf_counter() - began
         peer.sendall(_framed(header, body))
+        if header["recycle"]:
+            frames.hold()
+        elif header["output"] and not frames.go():
+            return
+
+
+class Frames:
+    """What the parent sends, read in large pieces."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+        self._read = bytearray()
+        self._aside: deque[dict[str, Any]] = deque()
+
+    def next(self) -> dict[str, Any] | None:
+        """Return the next program or task; None at the end."""
+        return self._aside.popleft() if self._aside else self._frame()
+
+    def go(self) -> bool:
+        """Wait for `go`; return False when the parent is gone, or has given this process up."""
+        while (frame := self._frame()) is not None:
+            if "go" in frame:
+                return True
+            self._aside.append(frame)
+        return False
+
+    def hold(self) -> None:
+        """Begin nothing more, and wait for the end."""
+        while self._frame() is not None:
+            pass
+        os._exit(0)
+
+    def _frame(self) -> dict[str, Any] | None:
+        head = self._exactly(LENGTHS.size)
+        text = self._exactly(LENGTHS.unpack(head)[0]) if head is not None else None
+        frame: dict[str, Any] | None = json.loads(text) if text is not None else None
+        return frame
+
+    def _exactly(self, count: int) -> bytes | None:
+        while len(self._read) < count:
+            part = self._peer.recv(READ_BYTES)
+            if not part:
+                return None
+            self._read += part
+        wanted = bytes(self._read[:count])
+        del self._read[:count]
+        return wanted
 
 
 class Emitter:
     """`emit` of one task: sends a chunk and returns when it is recorded. Threads of the code take turns."""
 
-    def __init__(self, peer: socket.socket, *, limit: int) -> None:
+    def __init__(self, peer: socket.socket, frames: Frames, *, limit: int) -> None:
         self._peer = peer
+        self._frames = frames
         self._limit = limit
         self._own = os.getpid()
         self._turn = threading.Lock()
@@ -91,7 +160,7 @@ class Emitter:
             if not self._is_open:
                 raise RuntimeError("emit: the task has ended")
             self._peer.sendall(_framed({"partial": True}, body))
-            if _read_frame(self._peer) is None:
+            if not self._frames.go():
                 os._exit(0)  # the worker is gone, or has given this command up
             self.chunks += 1
 
@@ -121,13 +190,13 @@ class Emitter:
             self.emit(chunk)
 
 
-def run_task(task: dict[str, Any], codes: Codes, emitter: Emitter, *, limit: int) -> tuple[dict[str, Any], bytes]:
+def run_task(program: Program, task: dict[str, Any], emitter: Emitter) -> tuple[dict[str, Any], bytes]:
     """Return (header, result as JSON) of one task; whatever the code raises becomes the header's error."""
-    filename = task["name"]
+    filename, limit = program["name"], program["result_bytes_max"]
     try:
-        if task.get("cwd"):
-            os.chdir(task["cwd"])
-        present, value = _run_code(task, codes, emitter, filename)
+        if program["cwd"]:
+            os.chdir(program["cwd"])
+        present, value = _run_code(program, task, emitter)
         value = emitter.drained(value)
         if emitter.chunks and not present:
             present, value = True, {"chunks": emitter.chunks}
@@ -136,7 +205,7 @@ def run_task(task: dict[str, Any], codes: Codes, emitter: Emitter, *, limit: int
             return _refusal("result", f"result: expected at most {limit} bytes of JSON, found {len(body)}"), b""
         return {"ok": True, "present": present}, body
     except MemoryError:
-        return _refusal("memory", f"out of memory: the limit is {task['memory_bytes_max']} bytes"), b""
+        return _refusal("memory", f"out of memory: the limit is {program['memory_bytes_max']} bytes"), b""
     except SystemExit as exc:
         return _refusal("exception", f"the code called exit({exc.code!r})", exception="SystemExit"), b""
     except SyntaxError as exc:
@@ -167,34 +236,49 @@ def _settle_in() -> None:
 def _restore_streams() -> None:
     # A task may have closed or replaced them; the next one gets fresh ones on the same descriptors.
     for name, number in (("stdout", 1), ("stderr", 2)):
+        if name in _streams and _streams[name] is getattr(sys, name, None) and not _streams[name].closed:
+            continue
         stream = open(number, "w", encoding="utf-8", errors="replace", buffering=1 << 16, closefd=False)  # noqa: SIM115
+        _streams[name] = stream
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
-def _run_code(task: dict[str, Any], codes: Codes, emitter: Emitter, filename: str) -> tuple[bool, Any]:
-    source, inputs = task["code"], task["input"]
-    code, wrapped, has_main = _compiled(source, codes, filename)
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+_streams: dict[str, Any] = {}
+
+
+def _has_output() -> bool:
+    """Return whether something stands in one of the pipes; the parent leaves a byte of what was written since `go`."""
+    found = False
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            found = found or fcntl.ioctl(descriptor, termios.FIONREAD, NOTHING) != NOTHING
+    return found
+
+
+def _run_code(program: Program, task: dict[str, Any], emitter: Emitter) -> tuple[bool, Any]:
+    inputs, variables = task["input"], task["variables"]
+    code, wrapped, has_main = _compiled(program)
+    linecache.cache[program["name"]] = program["lines"]
     module = types.ModuleType("__main__")
     # Without a main of its own the code runs like a script; with one, we are the caller.
     module.__name__ = "noetl_task" if has_main else "__main__"
     sys.modules["__main__"] = sys.modules["noetl_task"] = module
     names = module.__dict__
-    sys.argv = [filename, *task.get("argv", ())]
+    sys.argv = [program["name"], *program["argv"]]
     given = {
         **JSON_WORDS,
         "emit": emitter.emit,
         "input_data": inputs,
         "args": inputs,
         "context": task["context"],
-        "variables": task["variables"],
-        "execution_id": task["execution_id"],
-        "step": task["step"],
-        **task["globals"],
+        "variables": variables,
+        "execution_id": program["execution_id"],
+        "step": program["step"],
+        **variables,
         **inputs,
     }
-    names.update(_imports(task["libs"]))
+    names.update(_imports(program["libs"]))
     names.update(given)
     names["__builtins__"] = builtins
     exec(code, names)
@@ -211,20 +295,19 @@ def _run_code(task: dict[str, Any], codes: Codes, emitter: Emitter, filename: st
     return wrapped, None
 
 
-def _compiled(source: str, codes: Codes, filename: str) -> tuple[types.CodeType, bool, bool]:
-    key = hashlib.sha256(f"{filename}\n{source}".encode(errors="surrogatepass")).hexdigest()
-    found = codes.get(key)
-    if found is None:
+def _compiled(program: Program) -> tuple[types.CodeType, bool, bool]:
+    """Return (code, whether it stands in a function, whether it has a main), compiled at the first task."""
+    if "compiled" not in program:
+        source, filename = program["code"], program["name"]
+        program["lines"] = (len(source), None, source.splitlines(keepends=True), filename)
         tree = ast.parse(source, filename)
         has_main = any(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "main" for n in tree.body)
         wrapped = any(_returns(node) for node in tree.body)
         if wrapped:
             tree = _in_function(tree, filename)
-        found = compile(tree, filename, "exec"), wrapped, has_main
-        if len(codes) >= CODES_MAX:
-            codes.pop(next(iter(codes)))
-        codes[key] = found
-    return found
+        program["compiled"] = compile(tree, filename, "exec"), wrapped, has_main
+    compiled: tuple[types.CodeType, bool, bool] = program["compiled"]
+    return compiled
 
 
 def _returns(node: ast.AST) -> bool:
@@ -306,10 +389,10 @@ def _call_main(function: Any, inputs: dict[str, Any], given: dict[str, Any]) -> 
 
 def _as_json(value: Any) -> bytes:
     try:
-        text = json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = _STRICT.encode(value)
     except (TypeError, ValueError):
         # Keys that are no strings, or NaN: rare, so only then is the value walked.
-        text = json.dumps(_walked(value, 0), default=_plain, ensure_ascii=False, separators=(",", ":"))
+        text = _LENIENT.encode(_walked(value, 0))
     return text.encode("utf-8", errors="replace")
 
 
@@ -331,6 +414,11 @@ def _plain(value: Any) -> Any:
             if type(found) in PLAIN_TYPES:
                 return found
     return str(value)
+
+
+_STRICT = json.JSONEncoder(default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_LENIENT = json.JSONEncoder(default=_plain, ensure_ascii=False, separators=(",", ":"))
+_HEADER = json.JSONEncoder(default=str, ensure_ascii=False, separators=(",", ":"))
 
 
 def _walked(value: Any, depth: int) -> Any:
@@ -385,6 +473,10 @@ def _end_leftovers() -> None:
     # As the subreaper, this process inherits every descendant whose parent is gone, so its own children are all of
     # them, a layer at a time.
     for _ in range(100):
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return  # there is none: the usual case, in one call
         children: list[int] = []
         with contextlib.suppress(OSError):
             for thread in os.listdir("/proc/self/task"):
@@ -400,29 +492,8 @@ def _end_leftovers() -> None:
 
 
 def _framed(header: dict[str, Any], body: bytes) -> bytes:
-    text = json.dumps(header, default=str, ensure_ascii=False).encode("utf-8", errors="replace")
+    text = _HEADER.encode(header).encode("utf-8", errors="replace")
     return LENGTHS.pack(len(text), len(body)) + text + body
-
-
-def _read_frame(peer: socket.socket) -> dict[str, Any] | None:
-    head = _read_exactly(peer, LENGTHS.size)
-    if head is None:
-        return None
-    header_bytes, _ = LENGTHS.unpack(head)
-    text = _read_exactly(peer, header_bytes)
-    task: dict[str, Any] | None = json.loads(text) if text is not None else None
-    return task
-
-
-def _read_exactly(peer: socket.socket, count: int) -> bytes | None:
-    parts: list[bytes] = []
-    while count:
-        part = peer.recv(min(count, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 if __name__ == "__main__":

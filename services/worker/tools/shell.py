@@ -21,7 +21,7 @@ import msgspec
 from noetl_common.core.outcome import Outcome
 from noetl_common.errors import Invalid
 from services.worker.tools import Call, failed
-from services.worker.tools.python_pool import FOLDER_PREFIX, INHERITED, MARK, Drain, end_marked
+from services.worker.tools.processes import FOLDER_PREFIX, INHERITED, MARK, Drain, end_marked
 
 SHELLS_MAX = 32  # at the same time in one worker
 SCRIPT_BYTES_MAX = 120 * 1024  # an argument of a process, which Linux limits to 128 KiB
