@@ -13,8 +13,10 @@ import pytest
 
 from benchmarks import takeover
 from benchmarks.stack import SQL, Bench
+from benchmarks.statements import StatementLog
 from benchmarks.takeover import Seen, is_balanced, one, stack_of, until
 from noetl_common.core.shard import shard_of
+from services.meta.loops.elect_leader import QUIET_PAUSE_S
 from tests.servers import SHARD_COUNT
 
 BUSY = 2.0  # on a machine that runs other tests too, times may be this much longer than what is promised
@@ -50,6 +52,17 @@ def test_without_the_death_detector_the_lease_is_what_ends(monkeypatch: pytest.M
         seen = one(b, b.register("takeover.yaml"), "lease")
     check(seen, pause_s=5.0 + 0.5 * BUSY)
     assert seen.pause_s > 2.0, "a lease of 4 s cannot have run out"
+
+
+@pytest.mark.timeout(180)
+def test_while_nothing_runs_ownership_costs_two_statements_a_second_at_most(b: Bench) -> None:
+    until(b, lambda: is_balanced(b), what="three replicas with their shares")
+    b.settle()
+    time.sleep(2 * QUIET_PAUSE_S)  # until the leader has seen that nothing runs
+    with StatementLog(b) as log:
+        time.sleep(6.0)
+    for role in ("meta", "compute"):
+        assert 0.5 < log.counted.all[role] / log.counted.seconds <= 2.0, log.counted
 
 
 @pytest.mark.timeout(180)
