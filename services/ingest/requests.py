@@ -13,9 +13,8 @@ from noetl_common.wire import BODY_BYTES_MAX, NESTING_MAX
 
 T = TypeVar("T")
 
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-INNERMOST = re.compile(rb"\[\]|\{\}")
+SQUARE = bytes.maketrans(b"{}", b"[]")
 INT64_MAX = (1 << 63) - 1
 
 
@@ -46,13 +45,15 @@ def check_nesting(body: bytes) -> None:
     """Return if the JSON text nests at most NESTING_MAX levels. Errors: TooLarge."""
     if body.count(b"[") + body.count(b"{") <= NESTING_MAX:
         return
+    # Without escapes, every second part between quotes is outside of strings.
+    outside = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    left = b"".join(outside).translate(SQUARE, NOT_BRACKETS)
     # Each pass takes the innermost pairs away, at C speed; malformed text is the decoder's to refuse.
-    left = STRINGS.sub(b"", body).translate(None, NOT_BRACKETS)
     for _level in range(NESTING_MAX):
-        left, pairs = INNERMOST.subn(b"", left)
-        if not pairs:
+        if b"[]" not in left:
             return
-    if INNERMOST.search(left):
+        left = left.replace(b"[]", b"")
+    if b"[]" in left:
         raise TooLarge(f"body: expected at most {NESTING_MAX} levels of nesting, found more")
 
 
