@@ -144,11 +144,13 @@ def forget(name: str, **labels: str | int) -> None:
     """Drop one series, so that a shard given away is not shown for ever."""
     _checked(name, _METRICS[name].kind if name in _METRICS else "gauge", labels)
     _families[name].remove(*(str(labels[label]) for label in _METRICS[name].labels))
+    _found.clear()
 
 
 def clear(name: str) -> None:
     """Drop every series of a metric that is about to be set anew."""
     _families[name].clear()
+    _found.clear()
 
 
 def value(name: str, **labels: str | int) -> float:
@@ -180,9 +182,13 @@ def _checked(name: str, kind: Kind, labels: dict[str, str | int]) -> None:
 
 
 def _series(name: str, kind: Kind, labels: dict[str, str | int]) -> Counter | Gauge | Histogram:
-    _checked(name, kind, labels)
-    family = _families[name]
-    return family.labels(**labels) if labels else family
+    key = (name, kind, *labels.items())
+    series = _found.get(key)
+    if series is None:
+        _checked(name, kind, labels)
+        family = _families[name]
+        series = _found[key] = family.labels(**labels) if labels else family
+    return series
 
 
 def _family(metric: Metric) -> Counter | Gauge | Histogram:
@@ -194,6 +200,7 @@ def _family(metric: Metric) -> Counter | Gauge | Histogram:
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
+_found: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}  # checked once, and looked up at once from then on
 _families = {metric.name: _family(metric) for metric in METRICS}
 ProcessCollector(registry=REGISTRY)
 gauge("noetl_build_info", 1, version=release(), python=platform.python_version())

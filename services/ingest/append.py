@@ -4,7 +4,7 @@ A lone input commits at once; under load the batches form by themselves while th
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -306,10 +306,9 @@ class Appender:
                 work.event.event_id = one.event_id
                 events.append(work.event)
                 rows += work.rows
-                metrics.inc("noetl_events_ingested_total", 1, event_type=work.event.event_type)
-            _count(work, one.outcome)
             if not work.done.done():
                 work.done.set_result((one.event_id, one.outcome))
+        _count(batch, written)
         if not events:
             return
         if shard_id in self._leases.owned():
@@ -371,16 +370,23 @@ def _refusal(error: Exception) -> Exception:
     return Invalid(f"the log refuses this input: {str(error).splitlines()[0][:300]}")
 
 
-def _count(work: Work, outcome: Outcome) -> None:
-    if work.report is None:
-        if outcome == "duplicate":
-            metrics.inc("noetl_duplicate_suppressed_total", 1, guard="dedup_key")
-        return
-    if work.event.event_type == PARTIAL:
-        metrics.inc("noetl_chunks_total", 1, outcome=outcome)
-    elif outcome == "accepted":
-        metrics.inc("noetl_commands_finished_total", 1, outcome=work.event.event_type.removeprefix("command."))
-    elif outcome == "duplicate":
-        metrics.inc("noetl_commands_duplicate_total")
-    else:
-        metrics.inc("noetl_commands_fenced_total")
+def _count(batch: list[Work], written: list[store.Written]) -> None:
+    """Count what became of a batch, each kind of answer once."""
+    answers = Counter(
+        (work.event.event_type, work.report is not None, one.outcome, one.is_new)
+        for work, one in zip(batch, written, strict=True)
+    )
+    for (event_type, is_report, outcome, is_new), count in answers.items():
+        if is_new:
+            metrics.inc("noetl_events_ingested_total", count, event_type=event_type)
+        if not is_report:
+            if outcome == "duplicate":
+                metrics.inc("noetl_duplicate_suppressed_total", count, guard="dedup_key")
+        elif event_type == PARTIAL:
+            metrics.inc("noetl_chunks_total", count, outcome=outcome)
+        elif outcome == "accepted":
+            metrics.inc("noetl_commands_finished_total", count, outcome=event_type.removeprefix("command."))
+        elif outcome == "duplicate":
+            metrics.inc("noetl_commands_duplicate_total", count)
+        else:
+            metrics.inc("noetl_commands_fenced_total", count)
