@@ -3,11 +3,13 @@
 import secrets
 from typing import Any
 
+import msgspec
+
 from noetl_common.clock import SystemClock
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import event_id, snowflake
 from noetl_common.db import Conn, Pool, json_text
-from noetl_common.event_log import append, event_row
+from noetl_common.event_log import append
 
 
 async def make_execution(pool: Pool, shard_id: int) -> int:
@@ -44,11 +46,11 @@ def report(execution_id: int, number: int, *, step: str = "s", **fields: Any) ->
 
 async def routed(pool: Pool, shard_id: int, given: Event, *consequences: Event) -> int:
     """Append one input and route it: its consequences and the cursor in one transaction. Returns the input's number."""
-    async with pool.connection() as conn:
+    async with pool.connection() as conn, conn.transaction():
         (input_id,) = await append(conn, shard_id, [given])
     assert input_id
     seq = (input_id >> 15) & ((1 << 40) - 1)
-    async with pool.connection() as conn:
+    async with pool.connection() as conn, conn.transaction():
         await insert(conn, shard_id, [_numbered(c, shard_id, seq, ord_) for ord_, c in enumerate(consequences, 1)])
         await conn.execute("UPDATE noetl.shard_cursor SET seq = %s WHERE shard_id = %s", [seq, shard_id])
     return seq
@@ -63,7 +65,8 @@ def _numbered(given: Event, shard_id: int, seq: int, ord_: int) -> Event:
 async def insert(conn: Conn, shard_id: int, events: list[Event]) -> None:
     """Insert numbered events as they are."""
     for one in events:
-        row = {**event_row(one), "shard_id": shard_id, "created_at": "now", "catalog_id": 7}
+        columns = {"shard_id": shard_id, "created_at": "now", "catalog_id": 7}
+        row = {"event_time": "now", **msgspec.to_builtins(one), **columns}
         await conn.execute(
             "INSERT INTO noetl.event SELECT * FROM json_populate_record(NULL::noetl.event, %s::json)", [json_text(row)]
         )

@@ -69,6 +69,8 @@ class Bench:
     async def route(self) -> int:
         """Route every shard until none has anything left; return how many inputs that were."""
         total = 0
+        for shard_id in range(SHARD_COUNT):
+            self.handover.wake(shard_id)  # others may have appended: the watcher would have seen
         while count := sum([await self.router.route_once(shard_id) for shard_id in range(SHARD_COUNT)]):
             total += count
         return total

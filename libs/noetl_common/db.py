@@ -46,14 +46,25 @@ def json_text(value: Any) -> str:
 
 
 def open_pool(
-    dsn: str, *, size_max: int, name: str, statement_timeout_s: float = 30.0, lock_timeout_s: float = 2.0
+    dsn: str,
+    *,
+    size_max: int,
+    name: str,
+    statement_timeout_s: float = 30.0,
+    lock_timeout_s: float = 2.0,
+    only_lookups: bool = False,
 ) -> Pool:
     """Return a pool, not yet opened: `async with open_pool(...) as pool`.
 
     Each session is in UTC, gives up a lock after 2 s and is cut off after 3 s idle in a transaction: a frozen
-    owner would otherwise block its own takeover (docs/adr/0010-leases.md).
+    owner would otherwise block its own takeover (docs/adr/0010-leases.md). A statement outside `transaction` is one
+    of its own, in one round trip.
+    `only_lookups`: every statement is planned by key lookups; a plan cached while the tables were still empty would
+    scan them for ever.
     """
     kwargs = _session_of(name, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
+    if only_lookups:
+        kwargs["options"] += " -c enable_hashjoin=off -c enable_mergejoin=off -c enable_seqscan=off"
     return AsyncConnectionPool(
         dsn, min_size=1, max_size=size_max, open=False, kwargs=kwargs, name=name, timeout=10, max_idle=300
     )
@@ -63,7 +74,7 @@ async def open_session(dsn: str, *, name: str) -> Conn:
     """Return a connection of one's own, in autocommit; one whose other end is gone is noticed within seconds."""
     settings = _session_of(name, statement_timeout_s=30.0, lock_timeout_s=2.0)
     settings["options"] += " -c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3"
-    return await psycopg.AsyncConnection[DictRow].connect(dsn, autocommit=True, **settings)
+    return await psycopg.AsyncConnection[DictRow].connect(dsn, **settings)
 
 
 def _session_of(name: str, *, statement_timeout_s: float, lock_timeout_s: float) -> dict[str, Any]:
@@ -72,6 +83,7 @@ def _session_of(name: str, *, statement_timeout_s: float, lock_timeout_s: float)
         f" -c statement_timeout={int(statement_timeout_s * 1000)} -c jit=off"
     )
     return {
+        "autocommit": True,
         "row_factory": dict_row,
         "options": options,
         "application_name": name,
@@ -90,12 +102,7 @@ async def single(pool: Pool) -> AsyncIterator[Conn]:
     """
     try:
         async with pool.connection() as conn:
-            await conn.set_autocommit(True)
-            try:
-                yield conn
-            finally:
-                if not conn.closed:
-                    await conn.set_autocommit(False)
+            yield conn
     except PoolTimeout as exc:
         raise Unavailable(f"no Postgres connection within {pool.timeout:.0f} s ({pool.name})") from exc
 
@@ -111,6 +118,31 @@ async def transaction(pool: Pool) -> AsyncIterator[Conn]:
             yield conn
     except PoolTimeout as exc:
         raise Unavailable(f"no Postgres connection within {pool.timeout:.0f} s ({pool.name})") from exc
+
+
+@asynccontextmanager
+async def pipelined(pool: Pool) -> AsyncIterator[Conn]:
+    """Lend a connection in one transaction whose statements are sent without waiting for each other.
+
+    `round_trip` waits for them, before their results are fetched. Errors: as `transaction`.
+    """
+    try:
+        async with pool.connection() as conn, conn.pipeline(), conn.transaction():
+            yield conn
+    except PoolTimeout as exc:
+        raise Unavailable(f"no Postgres connection within {pool.timeout:.0f} s ({pool.name})") from exc
+
+
+async def round_trip(conn: Conn) -> None:
+    """Return when Postgres has run the statements that `pipelined` sent so far.
+
+    From then on it counts the session as idle in its transaction, and cuts off a process that stands still there.
+    After a fetch alone it would wait for ever, and the locks with it: a fetch sends a Flush, and only a Sync that
+    nothing follows starts that clock. Leaving a nested pipeline sends a Flush too, so this one is not nested.
+    """
+    pipeline = conn._pipeline
+    if pipeline is not None:
+        await pipeline.sync()
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from psycopg.pq import TransactionStatus
 
 from noetl_common.core.events import Event
 from noetl_common.core.shard import event_id
-from noetl_common.db import Conn, json_text, utc_now_text
+from noetl_common.db import Conn, json_text, round_trip, utc_now_text
 from noetl_common.sql import load_queries
 
 SQL = load_queries("noetl_common")
@@ -28,39 +29,26 @@ async def append(conn: Conn, shard_id: int, inputs: Sequence[Event], *, lock_hea
     """
     if not inputs:
         return []
+    assert conn.info.transaction_status != TransactionStatus.IDLE, (
+        "expected a transaction: outside of one the lock ends at once"
+    )
     # The lock is a statement of its own, so that the next one's snapshot sees all that committed before it.
-    query = SQL["lock_head"] if lock_head else SQL["peek_head"]
-    row = await (await conn.execute(query, {"shard_id": shard_id})).fetchone()
-    assert row is not None, f"shard {shard_id} has no head row"
-    args = {"shard_id": shard_id, "head": row["seq"], "events": json_text([event_row(e) for e in inputs])}
-    rows = await (await conn.execute(SQL["append_inputs"], args)).fetchall()
+    if lock_head:
+        await conn.execute(SQL["lock_head"], {"shard_id": shard_id})
+    args = {"shard_id": shard_id, "events": events_text(inputs)}
+    appended = await conn.execute(SQL["append_inputs"], args)
+    await round_trip(conn)
+    rows = await appended.fetchall()
     taken = {r["place"]: r["seq"] for r in rows}
-    if taken:
-        await conn.execute(SQL["advance_head"], {"shard_id": shard_id, "seq": max(taken.values())})
     return [event_id(shard_id, taken[i]) if i in taken else 0 for i in range(1, len(inputs) + 1)]
 
 
-def event_row(event: Event) -> dict[str, object]:
-    """Return an event as the record that json_to_recordset reads; empty becomes null."""
-    result = msgspec.to_builtins(event.result) if event.result is not None else None
-    return {
-        "execution_id": event.execution_id,
-        "event_id": event.event_id,
-        "event_type": event.event_type,
-        "step": event.step or None,
-        "command_id": event.command_id or None,
-        "attempt": event.attempt or None,
-        "loop_epoch": event.loop_epoch or None,
-        "iter_index": event.iter_index if event.iter_index >= 0 else None,
-        "status": event.status or None,
-        "result": result,
-        "meta": event.meta or None,
-        "dedup_key": event.dedup_key,
-        "catalog_id": event.catalog_id,
-        "parent_execution_id": event.parent_execution_id or None,
-        "worker_id": event.worker_id or None,
-        "event_time": event.event_time or utc_now_text(),
-    }
+def events_text(events: Sequence[Event]) -> str:
+    """Return events as the records that json_to_recordset reads: what is empty is left out, and so null."""
+    now = utc_now_text()
+    for event in events:
+        event.event_time = event.event_time or now
+    return json_text(events)
 
 
 def event_of(row: dict[str, object]) -> Event:

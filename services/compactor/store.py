@@ -172,9 +172,7 @@ async def detach(pool: Pool, table: Table, *, lock_timeout_ms: int, statement_ti
     """Take a table out of the log, or finish what an interrupted attempt began. Errors: psycopg's pass through."""
     query = "finalize_table" if table.standing == "pending" else "detach_table"
     text = _named(query, parent=table.parent, name=table.name)
-    async with pool.connection() as conn:
-        # Concurrently is not possible inside a transaction.
-        await conn.set_autocommit(True)
+    async with pool.connection() as conn:  # in no transaction: concurrently is not possible inside one
         try:
             await _limit(conn, lock_timeout_ms=lock_timeout_ms, statement_timeout_s=statement_timeout_s)
             await conn.execute(text)
@@ -270,7 +268,6 @@ async def _unlimit(conn: Conn) -> None:
     """Give the pool its connection back as it was; one that is broken is thrown away by the pool."""
     if not conn.closed:
         await conn.execute(SQL["reset_waits"])
-        await conn.set_autocommit(False)
 
 
 async def _all(pool: Pool, name: str, args: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,12 +4,15 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
+from psycopg import AsyncCursor
+from psycopg.rows import DictRow
 
 from noetl_common.core.events import Event
 from noetl_common.core.progress import Progress
 from noetl_common.core.shard import last_id
 from noetl_common.core.state import ExecutionState
-from noetl_common.db import Conn, Pool, json_text, single
+from noetl_common.db import Conn, Pool, json_text, pipelined, round_trip, single
+from noetl_common.errors import Fenced
 from noetl_common.event_log import event_of
 from noetl_common.sql import load_queries
 
@@ -75,10 +78,28 @@ async def read_runs(pool: Pool, executions: Collection[int]) -> dict[int, Run]:
     }
 
 
+async def save_batch(pool: Pool, position: Position, runs: Sequence[Run], *, epoch: int, new: int) -> None:
+    """Move the shard's position from where it was read and save what was projected, all or nothing.
+
+    Errors: Fenced when another owner moved it, or this one is it no more.
+    """
+    async with pipelined(pool) as conn:
+        moved = await _advance(conn, position, epoch=epoch, new=new)
+        if runs:
+            await save_runs(conn, runs)
+        await round_trip(conn)
+        if moved.rowcount == 0:
+            raise Fenced(position.shard_id, epoch)
+
+
 async def advance(conn: Conn, position: Position, *, epoch: int, new: int) -> bool:
     """Move the shard's position from where it was read; False when another owner did, or this one is it no more."""
+    return (await _advance(conn, position, epoch=epoch, new=new)).rowcount == 1
+
+
+async def _advance(conn: Conn, position: Position, *, epoch: int, new: int) -> AsyncCursor[DictRow]:
     args = {"shard_id": position.shard_id, "epoch": epoch, "old": position.projected, "new": new}
-    return (await conn.execute(SQL["advance_projection"], args)).rowcount == 1
+    return await conn.execute(SQL["advance_projection"], args)
 
 
 async def save_runs(conn: Conn, runs: Sequence[Run]) -> None:

@@ -32,6 +32,7 @@ from services.ingest.payloads import PayloadCache
 from services.ingest.router import Router
 from services.ingest.starts import Starter, environ_of
 
+APPEND_CONNECTIONS = 8  # for appends and claims
 LEASE_CONNECTIONS = 1
 
 
@@ -52,6 +53,9 @@ async def app(config: Config) -> AsyncIterator[Service]:
         # Routing has connections of its own, and so have the leases: neither a flood of requests nor a batch that
         # waits for a lock may cost this process its shards.
         pool = await stack.enter_async_context(_pool(config, name="ingest", size=config.pool_size))
+        appending = await stack.enter_async_context(
+            _pool(config, name="ingest-append", size=APPEND_CONNECTIONS, only_lookups=True)
+        )
         background = await stack.enter_async_context(
             _pool(config, name="ingest-background", size=config.background_pool_size)
         )
@@ -74,12 +78,12 @@ async def app(config: Config) -> AsyncIterator[Service]:
             shard_count=cluster.shard_count,
             env=environ_of(config.template_env),
         )
-        appender = Appender(pool, shard_count=cluster.shard_count, handover=handover, leases=leases, bus=bus)
+        appender = Appender(appending, shard_count=cluster.shard_count, handover=handover, leases=leases, bus=bus)
         starter = _starter(config, pool, appender, store=store, shard_count=cluster.shard_count)
         api = Api(
             pool=pool,
             appender=appender,
-            claims=Claims(pool, bells, lease_s=config.command_lease_s),
+            claims=Claims(appending, bells, lease_s=config.command_lease_s),
             starter=starter,
             store=store,
             vault=vault,
@@ -137,8 +141,14 @@ def _starter(config: Config, pool: Pool, appender: Appender, *, store: ResultSto
     )
 
 
-def _pool(config: Config, *, name: str, size: int) -> Pool:
-    return open_pool(config.database_url, size_max=size, name=name, statement_timeout_s=config.statement_timeout_s)
+def _pool(config: Config, *, name: str, size: int, only_lookups: bool = False) -> Pool:
+    return open_pool(
+        config.database_url,
+        size_max=size,
+        name=name,
+        statement_timeout_s=config.statement_timeout_s,
+        only_lookups=only_lookups,
+    )
 
 
 async def _answer_bells(bus: buses.Bus, bells: PoolBells, projected: Bells, handover: Handover) -> None:

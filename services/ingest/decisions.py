@@ -13,7 +13,7 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.routing.draft import Decision
 from noetl_common.core.shard import last_id, shard_of
 from noetl_common.core.state import ExecutionState
-from noetl_common.db import Conn, Pool, json_text
+from noetl_common.db import Conn, Pool, json_text, pipelined, round_trip
 from noetl_common.errors import Fenced
 from noetl_common.sql import load_queries
 from noetl_common.wire import ResultRow
@@ -107,40 +107,40 @@ async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = Tr
     Errors: Fenced; psycopg errors pass through (the caller knows which mean retry and which mean poison).
     Source: docs/adr/0005-one-decision.md.
     """
-    applied = Applied()
-    async with pool.connection() as conn, conn.transaction():
-        await _move_and_write(conn, batch, shard_count=shard_count, fenced=fenced)
-        inputs = await _cancel(conn, batch) + await groups.admit(conn, batch.decisions)
-        inputs += [event for decision in batch.decisions for event in decision.inputs]
-        by_shard: dict[int, list[Event]] = {}
-        for event in inputs:
-            by_shard.setdefault(shard_of(event.execution_id, shard_count), []).append(event)
-        for shard_id in sorted(by_shard):
-            taken = await event_log.append(conn, shard_id, by_shard[shard_id])
-            for event, event_id in zip(by_shard[shard_id], taken, strict=True):
-                event.event_id = event_id
-            applied.inputs[shard_id] = [event for event in by_shard[shard_id] if event.event_id]
-    applied.pools = {command.pool for decision in batch.decisions for command in decision.commands}
-    return applied
-
-
-async def _move_and_write(conn: Conn, batch: Batch, *, shard_count: int, fenced: bool) -> None:
-    """Move the cursor and write the batch's rows, in one round trip. Errors: Fenced."""
     move = SQL["move_cursor"] if fenced else SQL["move_cursor_unfenced"]
     args = {"shard_id": batch.shard_id, "old_seq": batch.old_seq, "new_seq": batch.new_seq, "epoch": batch.epoch}
     moved: AsyncCursor[DictRow] | None = None
     try:
-        async with conn.pipeline() as pipeline:
+        async with pipelined(pool) as conn:
             moved = await conn.execute(move, args)
             await _write_rows(conn, batch, shard_count=shard_count)
-            await pipeline.sync()
+            await round_trip(conn)
+            if moved.rowcount == 0:
+                raise Fenced(batch.shard_id, batch.epoch)
+            applied = await _append_inputs(conn, batch, shard_count=shard_count)
     except psycopg.Error as error:
         # Whoever fenced us may have written these very rows already: what they collide with is not what is wrong.
         if moved is not None and moved.rowcount == 0:
             raise Fenced(batch.shard_id, batch.epoch) from error
         raise
-    if moved.rowcount == 0:
-        raise Fenced(batch.shard_id, batch.epoch)
+    applied.pools = {command.pool for decision in batch.decisions for command in decision.commands}
+    return applied
+
+
+async def _append_inputs(conn: Conn, batch: Batch, *, shard_count: int) -> Applied:
+    """Append what the batch says to executions: ends of commands it cancelled, starts, ends and cancels of children."""
+    applied = Applied()
+    inputs = await _cancel(conn, batch) + await groups.admit(conn, batch.decisions)
+    inputs += [event for decision in batch.decisions for event in decision.inputs]
+    by_shard: dict[int, list[Event]] = {}
+    for event in inputs:
+        by_shard.setdefault(shard_of(event.execution_id, shard_count), []).append(event)
+    for shard_id in sorted(by_shard):
+        taken = await event_log.append(conn, shard_id, by_shard[shard_id])
+        for event, event_id in zip(by_shard[shard_id], taken, strict=True):
+            event.event_id = event_id
+        applied.inputs[shard_id] = [event for event in by_shard[shard_id] if event.event_id]
+    return applied
 
 
 async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
@@ -155,13 +155,13 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
         for d in decisions
         for child in d.children
     ]
-    events = [event_log.event_row(event) for d in decisions for event in d.events]
+    events = [event for d in decisions for event in d.events]
     contexts = [
         {"execution_id": context.execution_id, "context_id": context_id, "body": context}
         for d in decisions
         for context_id, context in d.contexts.items()
     ]
-    commands = [_command_row(command) for d in decisions for command in d.commands]
+    commands = [command for d in decisions for command in d.commands]
     timers = [
         {"execution_id": d.state.execution_id, "cause_event_id": d.state.last_event_id, **msgspec.to_builtins(timer)}
         for d in decisions
@@ -169,7 +169,7 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
     ]
     states = {d.state.execution_id: d.state for d in decisions}
     shard = {"shard_id": batch.shard_id}
-    for query, name, rows in (
+    for query, name, rows in (  # a field left out of an event or a command is at its default
         ("insert_children", "children", children),
         ("insert_consequences", "events", events),
         ("insert_contexts", "contexts", contexts),
@@ -184,23 +184,6 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
         await conn.execute(SQL["drop_timers"], {"execution_ids": ended})
 
 
-def _command_row(command: Any) -> dict[str, Any]:
-    return {
-        "execution_id": command.execution_id,
-        "command_id": command.command_id,
-        "step": command.step,
-        "pool": command.pool,
-        "priority": command.priority,
-        "delay_s": command.delay_s,
-        "turn_s": command.turn_s,
-        "loop_epoch": command.loop_epoch,
-        "iter_index": command.iter_index,
-        "item": command.item,
-        "context_id": command.context_id,
-        "issued_event_id": command.issued_event_id,
-    }
-
-
 def _state_row(state: ExecutionState) -> dict[str, Any]:
     return {"execution_id": state.execution_id, "last_event_id": state.last_event_id, "state": state}
 
@@ -210,7 +193,9 @@ async def _cancel(conn: Conn, batch: Batch) -> list[Event]:
     ids = sorted({d.state.execution_id for d in batch.decisions if d.cancels_commands})
     if not ids:
         return []
-    rows = await (await conn.execute(SQL["cancel_commands"], {"execution_ids": ids})).fetchall()
+    cancelled = await conn.execute(SQL["cancel_commands"], {"execution_ids": ids})
+    await round_trip(conn)
+    rows = await cancelled.fetchall()
     return [
         Event(
             execution_id=row["execution_id"],

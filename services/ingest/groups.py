@@ -6,7 +6,7 @@ from typing import Any
 from noetl_common import metrics
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.routing.draft import Decision
-from noetl_common.db import Conn, Pool
+from noetl_common.db import Conn, Pool, round_trip
 from noetl_common.sql import load_queries
 
 SQL = load_queries("services.ingest")
@@ -28,7 +28,9 @@ async def admit(conn: Conn, decisions: Sequence[Decision]) -> list[Event]:
     await conn.execute(SQL["lock_groups"], {"groups": groups})
     if ended := sorted({state.execution_id for state in states if state.is_terminal}):
         await conn.execute(SQL["leave_groups"], {"ended": ended})
-    found = await (await conn.execute(SQL["admit_runs"], {"groups": groups, "max": ADMITTED_MAX})).fetchall()
+    admitted = await conn.execute(SQL["admit_runs"], {"groups": groups, "max": ADMITTED_MAX})
+    await round_trip(conn)
+    found = await admitted.fetchall()
     metrics.inc("noetl_runs_admitted_total", len(found))
     return [
         Event(

@@ -22,26 +22,40 @@ class Handover:
         self._payloads = payloads
         self._queues: dict[int, deque[Event]] = {}
         self._bells: dict[int, asyncio.Event] = {}
+        self._whole: set[int] = set()
 
     def bell(self, shard_id: int) -> asyncio.Event:
         """Return the event that wakes the shard's loop."""
         return self._bells.setdefault(shard_id, asyncio.Event())
 
     def wake(self, shard_id: int) -> None:
-        """Wake the shard's loop: something may have been appended to it."""
+        """Wake the shard's loop: something that is not here may have been appended to it."""
+        self._whole.discard(shard_id)
         self.bell(shard_id).set()
+
+    def is_whole(self, shard_id: int) -> bool:
+        """Return True while, as far as is known, the shard's queue holds all that is not routed."""
+        return shard_id in self._whole
+
+    def set_whole(self, shard_id: int, is_whole: bool) -> None:
+        """Note whether the shard's log holds more than its queue. Said before it is read, a bell meanwhile counts."""
+        if is_whole:
+            self._whole.add(shard_id)
+        else:
+            self._whole.discard(shard_id)
 
     def offer(self, shard_id: int, events: Sequence[Event], rows: Sequence[ResultRow] = ()) -> None:
         """Take inputs that this process has just committed, numbered and in order, with their results."""
         queue = self._queues.setdefault(shard_id, deque())
         if len(queue) + len(events) > WAITING_EVENTS_MAX:
             queue.clear()
+            self._whole.discard(shard_id)
         else:
             queue.extend(events)
         for row in rows:
             if row.inline is not None:
                 self._payloads.put_encoded(row.execution_id, row.ref_id, bytes(row.inline))
-        self.wake(shard_id)
+        self.bell(shard_id).set()
 
     def take(self, shard_id: int, *, after_seq: int, limit: int) -> list[Event]:
         """Return the inputs that follow `after_seq` without a gap; empty when the next one is not here."""
@@ -50,6 +64,7 @@ class Handover:
         while queue and len(found) < limit:
             seq = seq_in(queue[0].event_id)
             if seq > after_seq + 1:
+                self._whole.discard(shard_id)
                 break  # an input that another process appended comes first
             event = queue.popleft()
             if seq == after_seq + 1:
@@ -64,3 +79,4 @@ class Handover:
     def forget(self, shard_id: int) -> None:
         """Drop what waits: the shard is not ours any more, or its cursor is not where we believed."""
         self._queues.pop(shard_id, None)
+        self._whole.discard(shard_id)

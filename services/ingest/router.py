@@ -94,8 +94,8 @@ class Router:
             # 1. gather
             shard = await self._shard(shard_id, epoch)
             inputs = self.handover.take(shard_id, after_seq=shard.seq, limit=shard.inputs_max)
-            if not inputs:
-                inputs = await decisions.read_inputs(self.pool, shard_id, after_seq=shard.seq, limit=shard.inputs_max)
+            if not inputs and not self.handover.is_whole(shard_id):
+                inputs = await self._read_inputs(shard)
             if not inputs:
                 return 0
             self._check_no_gap(shard, inputs)
@@ -123,8 +123,22 @@ class Router:
             seq, waiting = await decisions.read_cursor(self.pool, shard_id, epoch=epoch)
             self.leases.recoveries.begin(shard_id, epoch=epoch, waiting=waiting)
             inputs_max = shard.inputs_max if shard is not None else BATCH_INPUTS_MAX
+            self.handover.forget(shard_id)  # of an ownership before this one
             shard = self._shards[shard_id] = Shard(shard_id=shard_id, epoch=epoch, seq=seq, inputs_max=inputs_max)
         return shard
+
+    async def _read_inputs(self, shard: Shard) -> list[Event]:
+        """Read what follows from the log; once that was all, only what is handed over follows, until a bell rings."""
+        limit = shard.inputs_max
+        self.handover.set_whole(shard.shard_id, True)
+        try:
+            inputs = await decisions.read_inputs(self.pool, shard.shard_id, after_seq=shard.seq, limit=limit)
+        except BaseException:
+            self.handover.set_whole(shard.shard_id, False)
+            raise
+        if len(inputs) == limit:
+            self.handover.set_whole(shard.shard_id, False)
+        return inputs
 
     def _doubt(self, shard_id: int) -> None:
         """Forget all but the batch size: a cache that is ahead of the database would corrupt a loop."""

@@ -1,17 +1,14 @@
 """The append transaction: one typed function for each hot statement. Rows in, records out, nothing decided."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from psycopg_pool import PoolTimeout
 
 from noetl_common import event_log
 from noetl_common.core.events import Event
 from noetl_common.core.groups import Group
-from noetl_common.db import Conn, Pool, json_text
-from noetl_common.errors import Unavailable
+from noetl_common.db import Conn, Pool, json_text, pipelined, round_trip
 from noetl_common.sql import load_queries
 from noetl_common.wire import Outcome, ResultRow
 
@@ -78,19 +75,6 @@ class StartFound(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str | None = None
 
 
-@asynccontextmanager
-async def pipelined(pool: Pool) -> AsyncIterator[Conn]:
-    """Lend a connection in one transaction whose statements are sent without waiting for each other.
-
-    Errors: Unavailable when no connection comes free; psycopg errors pass through.
-    """
-    try:
-        async with pool.connection() as conn, conn.pipeline(), conn.transaction():
-            yield conn
-    except PoolTimeout as exc:
-        raise Unavailable(f"no Postgres connection within {pool.timeout:.0f} s ({pool.name})") from exc
-
-
 async def append_batch(pool: Pool, shard_id: int, entries: Sequence[Entry]) -> list[Written]:
     """Write one batch of a shard in one transaction; return what became of each input, in order.
 
@@ -98,7 +82,6 @@ async def append_batch(pool: Pool, shard_id: int, entries: Sequence[Entry]) -> l
     Errors: Unavailable; psycopg errors pass through (23514 or class 22: an input the log refuses).
     """
     async with pipelined(pool) as conn:
-        await conn.execute(SQL["prefer_lookups"])
         outcomes = await _finish_commands(conn, entries)
         created = await _insert_executions(conn, entries)
         takers = [
@@ -108,8 +91,8 @@ async def append_batch(pool: Pool, shard_id: int, entries: Sequence[Entry]) -> l
         ]
         await insert_results(conn, [row for place in takers for row in entries[place].rows])
         event_ids = await event_log.append(conn, shard_id, [entries[place].event for place in takers])
-        taken = {place: event_id for place, event_id in zip(takers, event_ids, strict=True) if event_id}
-        known = await _find_known(conn, [entry for place, entry in enumerate(entries) if place not in taken])
+    taken = {place: event_id for place, event_id in zip(takers, event_ids, strict=True) if event_id}
+    known = await _find_known(pool, [entry for place, entry in enumerate(entries) if place not in taken])
     return [_written(entry, outcomes[place], taken.get(place, 0), known) for place, entry in enumerate(entries)]
 
 
@@ -155,8 +138,9 @@ async def _finish_commands(conn: Conn, entries: Sequence[Entry]) -> list[Outcome
     ]
     if not reports:
         return outcomes
-    rows = await (await conn.execute(SQL["finish_commands"], {"reports": json_text(reports)})).fetchall()
-    for row in rows:
+    finished = await conn.execute(SQL["finish_commands"], {"reports": json_text(reports)})
+    await round_trip(conn)
+    for row in await finished.fetchall():
         outcomes[row["place"]] = row["outcome"]
         if row["outcome"] == "accepted":
             event = entries[row["place"]].event
@@ -186,7 +170,7 @@ def group_columns(group: Group | None) -> dict[str, Any]:
     return {} if group is None else {"group_id": group.group_id, "group_key": group.key, "run_limit": group.limit}
 
 
-async def _find_known(conn: Conn, entries: Sequence[Entry]) -> dict[tuple[int, str], int]:
+async def _find_known(pool: Pool, entries: Sequence[Entry]) -> dict[tuple[int, str], int]:
     """Return the ids of inputs that stand in the log already, by (execution id, dedup key)."""
     keys = [
         {"execution_id": entry.event.execution_id, "dedup_key": entry.event.dedup_key}
@@ -195,7 +179,8 @@ async def _find_known(conn: Conn, entries: Sequence[Entry]) -> dict[tuple[int, s
     ]
     if not keys:
         return {}
-    rows = await (await conn.execute(SQL["find_events_by_dedup"], {"keys": json_text(keys)})).fetchall()
+    async with pool.connection() as conn:
+        rows = await (await conn.execute(SQL["find_events_by_dedup"], {"keys": json_text(keys)})).fetchall()
     return {(row["execution_id"], row["dedup_key"]): row["event_id"] for row in rows}
 
 

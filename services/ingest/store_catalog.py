@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_common.db import Pool, json_text, violates
+from noetl_common.db import Pool, json_text, transaction, violates
 from noetl_common.ids import mint_id
 from noetl_common.secrets import Sealed
 from services.ingest.store import SQL
@@ -102,7 +102,7 @@ async def list_entries(
 async def archive(pool: Pool, *, path: str, version: int | None, restored: bool = False) -> list[int] | None:
     """Take a version of a path (or all) out of use, or bring it back; return the versions changed, None: no such."""
     args = {"path": path, "version": version}
-    async with pool.connection() as conn:
+    async with transaction(pool) as conn:
         if not await (await conn.execute(SQL["list_versions"], args)).fetchall():
             return None
         query = SQL["restore_entries" if restored else "archive_entries"]

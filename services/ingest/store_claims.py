@@ -10,7 +10,7 @@ from noetl_common.core.shard import shard_in
 from noetl_common.db import Pool, json_text, transaction
 from noetl_common.ids import mint_id
 from noetl_common.wire import ClaimedCommand, Details, Heartbeat, ResultRow
-from services.ingest.store import SQL, insert_results, pipelined, result_of
+from services.ingest.store import SQL, insert_results, result_of
 from services.ingest.store_manifests import read_kept, read_kept_loop
 
 CLAIMS_MAX = 1000
@@ -31,8 +31,7 @@ async def claim_commands(
 ) -> list[ClaimedCommand]:
     """Lease up to `max_` waiting commands to a worker, most urgent first."""
     args = {"pool": pool_name, "worker_id": worker_id, "max": max_, "lease_s": lease_s}
-    async with pipelined(pool) as conn:
-        await conn.execute(SQL["prefer_lookups"])
+    async with pool.connection() as conn:
         rows = await (await conn.execute(SQL["claim_commands"], args)).fetchall()
     return [command_of(row) for row in rows]
 

@@ -27,12 +27,12 @@ async def test_two_appenders_and_a_reader_that_drains_beyond_its_cursor(
     let_second_commit = asyncio.Event()
 
     async def append_second(given: Event) -> list[int]:
-        async with pool.connection() as conn:
+        async with pool.connection() as conn, conn.transaction():
             ids = await append(conn, SHARD, [given], lock_head=lock_head)
             await let_second_commit.wait()
             return ids
 
-    async with pool.connection() as conn:
+    async with pool.connection() as conn, conn.transaction():
         ids_first = await append(conn, SHARD, [report(first, 1)], lock_head=lock_head)
         appending = asyncio.create_task(append_second(report(second, 2)))
         # With the lock it waits to read the head; without, it has read the head already and waits to move it.
@@ -56,7 +56,7 @@ async def test_many_appenders_number_without_a_gap(pool: Pool) -> None:
     async def append_some(execution_id: int) -> list[int]:
         ids: list[int] = []
         for number in range(5):
-            async with pool.connection() as conn:
+            async with pool.connection() as conn, conn.transaction():
                 ids += await append(conn, SHARD, [report(execution_id, number), report(execution_id, number + 100)])
         return ids
 

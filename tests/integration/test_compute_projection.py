@@ -101,7 +101,7 @@ async def test_the_stored_state_is_the_fold_of_the_log(pool: Pool) -> None:
 async def test_what_is_not_routed_yet_is_not_projected(pool: Pool) -> None:
     id_ = await make_execution(pool, SHARD)
     await routed(pool, SHARD, start(id_), event(id_, "step.enter", "one"))
-    async with pool.connection() as conn:
+    async with pool.connection() as conn, conn.transaction():
         await append(conn, SHARD, [report(id_, 1, step="one")])
     projector = await projector_of(pool)
     assert await drain(projector) == 2

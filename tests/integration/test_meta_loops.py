@@ -211,7 +211,7 @@ async def test_a_session_lock_that_was_cut_is_held_again_before_anyone_looks_twi
 async def test_a_shard_whose_old_owner_hangs_in_a_transaction_waits_and_the_others_do_not(pool: Pool) -> None:
     leadership = await elected(pool)
     await leases_of(pool, "ingest", "a").renew_once()
-    async with pool.connection() as frozen:
+    async with pool.connection() as frozen, frozen.transaction():
         await frozen.execute("SELECT FROM noetl.shard_cursor WHERE shard_id = 3 FOR UPDATE")
         assert await tick(pool, leadership) == SHARD_COUNT - 1
     assert await tick(pool, leadership) == 1

@@ -80,7 +80,7 @@ async def test_a_command_that_a_report_is_finishing_now_is_left_to_it(pool: Pool
     execution_id = await make_execution(pool, 4)
     held = await claimed_command(pool, execution_id, 4)
     await claimed_command(pool, execution_id, 4)
-    async with pool.connection() as finishing:
+    async with pool.connection() as finishing, finishing.transaction():
         await finishing.execute("UPDATE noetl.command SET status = 'completed' WHERE command_id = %s", [held])
         assert await reap(pool) == 1
     (row,) = await rows(pool, COMMAND, held)

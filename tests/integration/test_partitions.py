@@ -50,7 +50,7 @@ async def test_a_partition_has_the_bounds_of_the_id_arithmetic_and_every_index(p
 async def test_a_slow_reader_neither_stalls_a_new_partition_nor_appends(pool: Pool) -> None:
     execution_id = await make_execution(pool, 0)
     later_ms = SystemClock().unix_ms() + 9 * WIDTH_MS
-    async with pool.connection() as reader:
+    async with pool.connection() as reader, reader.transaction():
         await reader.execute("SELECT count(*) FROM noetl.event")  # its transaction stays open
         async with asyncio.timeout(1.5), pool.connection() as conn:
             assert await create_ahead(conn, later_ms, PARTITION_WIDTH_HOURS, ahead=0)

@@ -10,7 +10,7 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.scope import NeedPayload
 from noetl_common.core.shard import shard_of
 from noetl_common.core.values import Ref, reference_of
-from noetl_common.db import Pool
+from noetl_common.db import Pool, round_trip
 from noetl_common.errors import Fenced, Unavailable
 from noetl_common.loop import is_expected
 from services.ingest import decisions, router
@@ -121,7 +121,7 @@ async def test_an_owner_that_stood_still_in_its_transaction_goes_on_when_it_wake
 
     async def frozen(conn: Any, *args: Any) -> list[int]:
         await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 50")
-        await conn.execute("SELECT 1")
+        await round_trip(conn)
         monkeypatch.undo()
         time.sleep(0.3)  # noqa: ASYNC251 - the whole process stands still, as under SIGSTOP
         return await append(conn, *args)
@@ -203,6 +203,7 @@ async def test_a_payload_that_cannot_be_read_yet_holds_up_nothing_that_came_befo
         await read(*args, needs=needs, **more)
 
     monkeypatch.setattr(router, "read_payloads", away)
+    bench.handover.wake(shard_id)  # as the bell of the other does, or the watcher
     assert await bench.router.route_once(shard_id) == 1
     assert (await kinds(pool, first)).count("step.enter") == 2
     with pytest.raises(Unavailable, match="cannot be read yet"):

@@ -91,7 +91,7 @@ async def plan_of(pool: Pool, name: str, args: dict[str, Any], *, mode: str = "a
     names: list[str] = []
     text = PARAMETER.sub(lambda found: _numbered(found[1], names), SQL[name])
     values = ", ".join(_literal(args[one]) for one in names)
-    async with pool.connection() as conn:
+    async with pool.connection() as conn, conn.transaction():
         await conn.execute(f"SET LOCAL plan_cache_mode = {mode}".encode())
         await conn.execute(f"PREPARE explained AS {text}".encode())
         execute_text = f"EXECUTE explained{f'({values})' if values else ''}"

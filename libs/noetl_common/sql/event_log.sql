@@ -2,13 +2,9 @@
 -- Take the shard's head until commit: who numbers next waits here.
 SELECT seq FROM noetl.shard_head WHERE shard_id = %(shard_id)s FOR UPDATE
 
--- name: peek_head
--- The same without the lock: unsafe, kept for the test that shows why.
-SELECT seq FROM noetl.shard_head WHERE shard_id = %(shard_id)s
-
 -- name: append_inputs
--- Drop duplicates and inputs of executions that are unknown or folded into a manifest; number the rest from `head`,
--- insert them.
+-- Drop duplicates and inputs of executions that are unknown or folded into a manifest; number the rest from the head
+-- on, insert them, move the head to the last number given.
 WITH given AS (
     SELECT g.*,
         count(*) OVER (PARTITION BY g.execution_id, g.dedup_key ORDER BY g.place
@@ -22,7 +18,7 @@ WITH given AS (
 ),
 fresh AS (
     SELECT given.*, x.catalog_id AS run_of, x.parent_execution_id AS parent_of,
-        %(head)s + row_number() OVER (ORDER BY given.place) AS seq
+        (SELECT seq FROM noetl.shard_head WHERE shard_id = %(shard_id)s) + row_number() OVER (ORDER BY given.place) AS seq
     FROM given JOIN noetl.execution x USING (execution_id)
     WHERE x.compacted_at IS NULL AND (given.dedup_key IS NULL OR (given.occurrence = 1 AND NOT EXISTS (
         SELECT FROM noetl.event e WHERE e.execution_id = given.execution_id AND e.dedup_key = given.dedup_key)))
@@ -34,9 +30,9 @@ inserted AS (
         attempt, loop_epoch, iter_index, status, result, meta, dedup_key, coalesce(nullif(catalog_id, 0), run_of),
         coalesce(parent_execution_id, parent_of), worker_id, event_time
     FROM fresh
+),
+moved AS (
+    UPDATE noetl.shard_head SET seq = (SELECT max(seq) FROM fresh)
+    WHERE shard_id = %(shard_id)s AND EXISTS (SELECT FROM fresh)
 )
 SELECT place, seq FROM fresh
-
--- name: advance_head
--- Move the head to the last number given.
-UPDATE noetl.shard_head SET seq = %(seq)s WHERE shard_id = %(shard_id)s

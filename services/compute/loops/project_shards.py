@@ -174,11 +174,7 @@ async def project_shard(projector: Projector, position: Position, epoch: int) ->
         # A batch that is not full holds all that is routed: nothing can come to stand before the routed position.
         new = events[-1].event_id if len(events) == projector.batch_events_max else position.routed
         # 3. apply
-        async with transaction(projector.pool) as conn:
-            if not await store.advance(conn, position, epoch=epoch, new=new):
-                raise Fenced(shard_id, epoch)
-            if touched:
-                await store.save_runs(conn, list(touched.values()))
+        await store.save_batch(projector.pool, position, list(touched.values()), epoch=epoch, new=new)
     except BaseException:
         runs.forget(shard_id)  # what was folded may not be what was committed
         raise

@@ -1,8 +1,3 @@
--- name: prefer_lookups
--- Plan the batch by key lookups: a plan cached while the tables were still empty would scan them for ever.
-SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-    set_config('enable_seqscan', 'off', true)
-
 -- name: finish_commands
 -- Lock the reported commands in id order, finish those whose claim fits, say what became of each report.
 -- A chunk (verdict partial) finishes nothing: it is taken while its claim stands, up to the report that ends it.

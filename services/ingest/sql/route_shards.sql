@@ -70,7 +70,8 @@ SELECT execution_id, shard_id, catalog_id, path, version, parent_execution_id, p
 INSERT INTO noetl.event (execution_id, event_id, shard_id, event_type, step, command_id, attempt, loop_epoch, iter_index,
     status, result, meta, dedup_key, catalog_id, parent_execution_id, worker_id, event_time)
 SELECT execution_id, event_id, %(shard_id)s, event_type, step, command_id, attempt, loop_epoch, iter_index,
-    status, result, meta, dedup_key, catalog_id, parent_execution_id, worker_id, event_time
+    status, result, meta, dedup_key, coalesce(catalog_id, 0), parent_execution_id, worker_id,
+    coalesce(event_time, clock_timestamp())
 FROM json_to_recordset(%(events)s::json) AS e (execution_id bigint, event_id bigint, event_type text, step text,
     command_id bigint, attempt int, loop_epoch bigint, iter_index int, status text, result jsonb, meta jsonb,
     dedup_key text, catalog_id bigint, parent_execution_id bigint, worker_id text, event_time timestamptz)
@@ -86,9 +87,10 @@ ON CONFLICT DO NOTHING
 -- The queue's new rows; a retry delay becomes available_at.
 INSERT INTO noetl.command (execution_id, command_id, shard_id, step, pool, priority, available_at, turn_at, loop_epoch,
     iter_index, item, context_id, issued_event_id)
-SELECT execution_id, command_id, %(shard_id)s, step, pool, priority,
-    clock_timestamp() + make_interval(secs => delay_s), clock_timestamp() + make_interval(secs => delay_s + turn_s),
-    loop_epoch, iter_index, item, context_id, issued_event_id
+SELECT execution_id, command_id, %(shard_id)s, step, coalesce(pool, 'default'), coalesce(priority, 0),
+    clock_timestamp() + make_interval(secs => coalesce(delay_s, 0)),
+    clock_timestamp() + make_interval(secs => coalesce(delay_s, 0) + coalesce(turn_s, 0)),
+    coalesce(loop_epoch, 0), coalesce(iter_index, -1), item, context_id, issued_event_id
 FROM json_to_recordset(%(commands)s::json) AS c (execution_id bigint, command_id bigint, step text, pool text,
     priority smallint, delay_s float8, turn_s float8, loop_epoch bigint, iter_index int, item jsonb, context_id bigint,
     issued_event_id bigint)
