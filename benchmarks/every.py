@@ -29,6 +29,7 @@ COMMANDS: dict[str, list[str]] = {
     "status": ["status"],
     "compact": ["compact"],
     "verify": ["verify"],
+    "takeover": ["takeover", "--repetitions", "10"],
     "peers": ["peers"],
 }
 LARGEST = {"fanout-1m": ["fanout", "--items", "1000000", "--runs", "1", "--no-counts", "--verify"]}
