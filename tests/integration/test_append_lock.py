@@ -1,12 +1,14 @@
 """What the shard's head lock is for: with it a reader sees every event, without it one is lost to it for ever."""
 
 import asyncio
+import time
 
+import psycopg
 import pytest
 
 from noetl_common.core.events import Event
 from noetl_common.core.shard import event_id
-from noetl_common.db import Pool
+from noetl_common.db import Pool, pipelined, transaction
 from noetl_common.event_log import append
 from tests.histories import make_execution, report, rows
 from tests.running import wait_until
@@ -63,6 +65,18 @@ async def test_many_appenders_number_without_a_gap(pool: Pool) -> None:
     given = await asyncio.gather(*(append_some(id_) for id_ in executions))
     numbers = sorted(id_ for ids in given for id_ in ids)
     assert numbers == [event_id(SHARD, seq) for seq in range(1, 8 * 5 * 2 + 1)]
+
+
+async def test_an_appender_that_stands_still_before_its_commit_is_cut_off_and_the_next_one_goes_on(pool: Pool) -> None:
+    """From within a pipeline too, where only a Sync tells Postgres that the session idles."""
+    frozen, other = await make_execution(pool, SHARD), await make_execution(pool, SHARD)
+    with pytest.raises(psycopg.OperationalError):
+        async with pipelined(pool) as conn:
+            await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 50")
+            await append(conn, SHARD, [report(frozen, 1)])
+            time.sleep(0.3)  # noqa: ASYNC251 - the whole process stands still, as under SIGSTOP
+            async with transaction(pool) as next_conn:
+                assert await append(next_conn, SHARD, [report(other, 2)]) == [event_id(SHARD, 1)]
 
 
 class Reader:
