@@ -5,7 +5,7 @@ from typing import Any
 from noetl_common import event_log
 from noetl_common.cluster import LEADER_ROLE, SHARDED_ROLES
 from noetl_common.core.shard import last_id
-from noetl_common.db import Conn, json_text
+from noetl_common.db import Conn
 from noetl_common.session_lock import runtime_id_of
 from noetl_common.sql import load_queries
 from tests.histories import report
@@ -76,7 +76,7 @@ def write(name: str, *, moved: str) -> Step:
     async def run(conn: Conn, world: World) -> int:
         if not isinstance(world[moved], list) or not world[moved]:
             return 0
-        args = {"shard_id": SHARD, "events": json_text(consequences(world["execution_id"]))}
+        args = {"shard_id": SHARD, "events": consequences(world["execution_id"])}
         return (await conn.execute(INGEST["insert_consequences"], args)).rowcount
 
     return Step(name, run)

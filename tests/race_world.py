@@ -51,13 +51,13 @@ async def lease(conn: Conn, role: str, *, owner: str, epoch: int, lease_s: float
     )
 
 
-def consequences(execution_id: int) -> list[dict[str, Any]]:
-    """Return the rows that routing draws from the two inputs: the end of a loop, and the step after it."""
+def consequences(execution_id: int) -> str:
+    """Return the rows, as text, that routing draws from the two inputs: the end of a loop, and the step after it."""
     drawn = [
         event(execution_id, "loop.done", "s", dedup_key="loop:5", event_id=event_id(SHARD, 2, 1)),
         event(execution_id, "command.issued", "t", dedup_key="issued:9", command_id=9, event_id=event_id(SHARD, 2, 2)),
     ]
-    return [{**event_log.event_row(one), "catalog_id": 7, "event_time": "now"} for one in drawn]
+    return event_log.events_text(drawn)
 
 
 async def events_of(conn: Conn, execution_id: int, *, consequences_only: bool = False) -> list[str]:
