@@ -50,6 +50,9 @@ def report(name: str, measure: Callable[[], Figures], settings: Mapping[str, Any
     except NoetlError as exc:
         print(f"benchmark failed: {exc}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("benchmark interrupted", file=sys.stderr)
+        return 1
     print_table(figures)
     print(json.dumps({"benchmark": name, **figures, "hardware": hardware(), "settings": dict(settings)}))
     return 0
