@@ -1,7 +1,6 @@
 """Persist before emit: every result becomes a stored payload and a reference before any report names it."""
 
 import asyncio
-import hashlib
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from noetl_common.core.views import plain
 from noetl_common.errors import TooLarge
 from noetl_common.store.results import ResultStore, Stored
 from noetl_common.wire import PAYLOAD_INLINE_BYTES_MAX, ClaimedCommand, ResultRow, encoded
+from services.worker.json_text import JsonText, json_text
 from services.worker.tables import table_file
 
 AS_USUAL = Output()
@@ -40,29 +40,35 @@ async def persist_before_emit(
     Errors: TooLarge over PAYLOAD_BYTES_MAX for one that is JSON.
     """
     has_rows = rows_in(payload)
-    body = b"" if has_rows else encoded(payload)
-    if tabular and (has_rows or len(body) > PAYLOAD_INLINE_BYTES_MAX):
-        size, body = len(body), b""  # a table is written from the rows, and their JSON would double what they take
-        stored_table = await _persist_table(command, payload, size, store=store, shape=shape, output=output)
-        if stored_table is not None:
-            return stored_table
-        body = await asyncio.to_thread(lambda: encoded(plain(payload)))
-    size = len(body)
-    if size > PAYLOAD_BYTES_MAX:
-        raise TooLarge(f"result: expected at most {PAYLOAD_BYTES_MAX} bytes of JSON, found {size}")
-    digest = hashlib.sha256(body).hexdigest()
-    inline = size <= PAYLOAD_INLINE_BYTES_MAX
-    stored = Stored(tier="db", uri="", bytes=size, sha256=digest)
-    if not inline:
-        stored = await store.put(command.execution_id, label or command.step, body, sha256=digest, wanted=output.store)
+    text = JsonText() if has_rows else await json_text(payload)
+    try:
+        if tabular and (has_rows or text.size > PAYLOAD_INLINE_BYTES_MAX):
+            stored_table = await _persist_table(command, payload, text.size, store=store, shape=shape, output=output)
+            if stored_table is not None:
+                return stored_table
+        if has_rows:
+            text = await json_text(await asyncio.to_thread(plain, payload))
+        stored = await _put(store, command.execution_id, label or command.step, text=text, wanted=output.store)
+    finally:
+        text.close()
     ref, row = _named(command, stored, shape=shape, label=label)
     row.rows = _rows(payload)
-    if inline:
-        row.inline = msgspec.Raw(body)
+    if stored.tier == "db":
+        row.inline = msgspec.Raw(text.body)
     else:
         # What rides inline is its own preview; the likeness of a large one is made from what is cheap to look at.
         row.preview, row.extracted = _described(preview, payload), _extracted(payload, output)
     return ref, row
+
+
+async def _put(store: ResultStore, execution_id: int, label: str, *, text: JsonText, wanted: str) -> Stored:
+    if text.size > PAYLOAD_BYTES_MAX:
+        raise TooLarge(f"result: expected at most {PAYLOAD_BYTES_MAX} bytes of JSON, found {text.size}")
+    if text.size <= PAYLOAD_INLINE_BYTES_MAX:
+        return Stored(tier="db", uri="", bytes=text.size, sha256=text.sha256)
+    if text.file is None:
+        return await store.put(execution_id, label, text.body, sha256=text.sha256, wanted=wanted)
+    return await store.put_file(execution_id, label, text.file, sha256=text.sha256, size=text.size, wanted=wanted)
 
 
 async def _persist_table(

@@ -31,6 +31,7 @@ _COMMAND = re.compile(r"command_\d+\Z")
 _SQL_KEYS = frozenset({"rows", "row_count", "affected_rows"})
 SELECTED_BYTES_MAX = 4096  # of the fields that an author wants at hand
 _PREVIEW_ITEMS = 3
+_PREVIEW_KEYS_MAX = 100  # more do not fit in a preview, whatever they are
 _PREVIEW_TEXT_CHARS = 80
 
 
@@ -352,7 +353,7 @@ def _likeness(payload: Any, depth: int) -> Any:
     if isinstance(payload, str):
         return payload if len(payload) <= _PREVIEW_TEXT_CHARS else payload[:_PREVIEW_TEXT_CHARS] + "..."
     if isinstance(payload, Mapping):
-        if depth == 0:
+        if depth == 0 or len(payload) > _PREVIEW_KEYS_MAX:
             return _kind_and_size(payload)
         return {str(key)[:_PREVIEW_TEXT_CHARS]: _likeness(value, depth - 1) for key, value in payload.items()}
     if isinstance(payload, list | Rows):

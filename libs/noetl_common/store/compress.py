@@ -1,6 +1,5 @@
 """Compression of payloads: gzip at its fastest, where it pays."""
 
-import io
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -28,22 +27,22 @@ def compressed(payload: bytes) -> tuple[bytes, str]:
     return (packed, "gzip") if len(packed) < RATIO_MAX * len(payload) else (payload, "none")
 
 
-def compressed_file(payload: bytes) -> tuple[BinaryIO, str]:
-    """Return what `compressed` does as an open file, which its caller closes: only the payload itself is in memory."""
+def compressed_file(payload: BinaryIO, size: int) -> BinaryIO | None:
+    """Return what `compressed` does of a file of `size` bytes: a file, which its caller closes, or None for "none"."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    file = tempfile.TemporaryFile(prefix="noetl-payload-")  # noqa: SIM115 - closed by the caller
+    packed = tempfile.TemporaryFile(prefix="noetl-payload-")  # noqa: SIM115 - closed by the caller
+    payload.seek(0)
     try:
-        view = memoryview(payload)
-        for start in range(0, len(payload), PART_BYTES):
-            file.write(packer.compress(view[start : start + PART_BYTES]))
-        file.write(packer.flush())
-        if file.tell() < RATIO_MAX * len(payload):
-            return file, "gzip"
+        while part := payload.read(PART_BYTES):
+            packed.write(packer.compress(part))
+        packed.write(packer.flush())
+        if packed.tell() < RATIO_MAX * size:
+            return packed
     except BaseException:
-        file.close()
+        packed.close()
         raise
-    file.close()
-    return io.BytesIO(payload), "none"
+    packed.close()
+    return None
 
 
 class Expander:

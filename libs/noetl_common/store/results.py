@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import io
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -107,7 +108,8 @@ class ResultStore:
         """
         digest = sha256 or await asyncio.to_thread(_digest, payload)
         if len(payload) > STREAMED_BYTES_MIN:
-            return await self._put_large(execution_id, label, payload, digest=digest, wanted=wanted)
+            file, size = io.BytesIO(payload), len(payload)
+            return await self.put_file(execution_id, label, file, sha256=digest, size=size, wanted=wanted)
         body, compression = await asyncio.to_thread(compressed, payload)
         key = key_of(execution_id, label, digest, compression=compression)
         name, uri = await self._placed(key, len(payload), lambda tier: tier.put(key, body), first=self._wanted(wanted))
@@ -118,13 +120,21 @@ class ResultStore:
                 await self._copies.put(_copy_key(uri), body, compression)
         return Stored(tier=name, uri=uri, bytes=len(payload), sha256=digest, compression=compression)
 
-    async def _put_large(self, execution_id: int, label: str, payload: bytes, *, digest: str, wanted: str) -> Stored:
-        file, compression = await asyncio.to_thread(compressed_file, payload)
-        with file:
-            key = key_of(execution_id, label, digest, compression=compression)
-            place = await self._placed(key, len(payload), lambda t: t.put_file(key, file), first=self._wanted(wanted))
-        name, uri = place
-        return Stored(tier=name, uri=uri, bytes=len(payload), sha256=digest, compression=compression)
+    async def put_file(
+        self, execution_id: int, label: str, file: BinaryIO, *, sha256: str, size: int, wanted: str = ""
+    ) -> Stored:
+        """Store a payload of `size` bytes that stands in a file, a part at a time. Errors: as `put`."""
+        packed = await asyncio.to_thread(compressed_file, file, size)
+        compression = "none" if packed is None else "gzip"
+        key = key_of(execution_id, label, sha256, compression=compression)
+        try:
+            name, uri = await self._placed(
+                key, size, lambda tier: tier.put_file(key, packed or file), first=self._wanted(wanted)
+            )
+        finally:
+            if packed is not None:
+                packed.close()
+        return Stored(tier=name, uri=uri, bytes=size, sha256=sha256, compression=compression)
 
     async def put_table(
         self, execution_id: int, label: str, file: BinaryIO, *, sha256: str, size: int, wanted: str = ""
