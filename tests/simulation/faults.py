@@ -1,0 +1,100 @@
+"""What goes wrong, where and how often: the plan of one seed, and the counts that show that everything was tried.
+
+A crash point is a place where a process waits: before and behind each statement and each commit, around a request,
+a ring of a bell and the effect of a tool. Between two of them nothing leaves a process, so a kill anywhere else is a
+kill at the next one.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tests.simulation.connections import Session
+from tests.simulation.database import broken
+from tests.simulation.loop import RUNNING, Process, SimLoop
+
+KINDS = ("crash", "pause", "cut", "slow")
+TARGETS = 3  # crash points that a seed means to hit
+OCCURRENCE_MAX = 6
+ROUGH_RATE = 0.01  # of faults where none is planned, in a rough seed
+PAUSE_MAX_S = 9.0
+SLOW_MAX_S = 0.6
+
+
+class Faults:
+    """The faults of one seed. `counts`: {(kind, point): times}; `reached`: {point: times}."""
+
+    def __init__(self, source: random.Random, loop: SimLoop, *, points: Iterable[str], is_rough: bool = False) -> None:
+        self.random = source
+        self.loop = loop
+        self.is_on = True
+        self.rate = ROUGH_RATE if is_rough else source.choice([0.0, 0.001, 0.003])
+        self.targets: dict[str, tuple[int, str]] = {}
+        known = sorted(points)
+        for _ in range(TARGETS if known else 0):
+            kind = "crash" if source.random() < 0.7 else source.choice(KINDS)
+            self.targets[source.choice(known)] = (source.randint(1, OCCURRENCE_MAX), kind)
+        self.reached: Counter[str] = Counter()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.lost: Callable[[Process], None] = lambda process: None
+
+    @property
+    def disruptions(self) -> int:
+        """How many faults there were so far."""
+        return sum(self.counts.values())
+
+    def travel_s(self) -> float:
+        """Return how long a message is under way: mostly a moment, now and then long enough to be overtaken."""
+        drawn = self.random.random()
+        return 0.0002 + 0.004 * drawn * drawn * drawn + (0.05 if drawn > 0.995 else 0.0)
+
+    def count(self, kind: str, point: str = "") -> None:
+        """Note that a fault was done."""
+        self.counts[kind, point] += 1
+
+    async def reach(self, point: str, session: Session | None = None) -> None:
+        """Return when the process goes on behind this point; it may never."""
+        self.reached[point] += 1
+        if not self.is_on:
+            return
+        process = RUNNING.get()
+        if process is None or not getattr(process, "is_mortal", False):
+            return
+        kind = self._due(point)
+        if kind is not None:
+            await self._do(kind, point, process, session)
+
+    def _due(self, point: str) -> str | None:
+        target = self.targets.get(point)
+        if target is not None and self.reached[point] == target[0]:
+            return target[1]
+        if self.random.random() < self.rate:
+            return self.random.choice(KINDS)
+        return None
+
+    async def _do(self, kind: str, point: str, process: Process, session: Session | None) -> None:
+        if kind == "cut" and session is None:
+            kind = "crash"
+        self.count(kind, point)
+        if kind == "crash":
+            self.crash(process)
+            await self.loop.create_future()
+        elif kind == "pause":
+            process.pause(self.random.uniform(0.2, PAUSE_MAX_S))
+            await asyncio.sleep(0)
+        elif kind == "slow":
+            await asyncio.sleep(self.random.uniform(0.05, SLOW_MAX_S))
+        elif session is not None:
+            session.cut()
+            raise broken()
+
+    def crash(self, process: Process) -> None:
+        """Kill a process; another takes its place after a while."""
+        process.kill()
+        self.lost(process)
+
+    def pick(self, processes: list[Any]) -> Any:
+        """Return one of these, None of none."""
+        return self.random.choice(processes) if processes else None
