@@ -102,12 +102,10 @@ async def seed(pool: Pool, options: argparse.Namespace) -> int:
     async with pool.connection() as conn:
         await migrate(conn)
         await initialise(conn, shard_count=16, partition_width_hours=168, now_ms=clock.unix_ms())
-        await conn.set_autocommit(True)
         args = {"first": clock.unix_ms() - EPOCH_MS << 22, "runs": options.runs, "items": options.items}
         for name in SEEDS:
             await conn.execute(SQL[f"verify_{name}"], args)
         await conn.execute(SQL["analyze_tables"])
-        await conn.set_autocommit(False)
     leases = Leases(pool, role="compute", instance="bench", lease_s=3600.0, clock=clock)
     projector = Projector(
         pool=pool, bus=MemoryBus(), leases=leases, clock=clock, runs=Runs(10), batch_events_max=BATCH_EVENTS

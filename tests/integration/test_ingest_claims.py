@@ -10,7 +10,7 @@ import pytest
 
 from noetl_common.bus import MemoryBus
 from noetl_common.core.commands import TURN_S
-from noetl_common.db import Pool, transaction
+from noetl_common.db import Pool, open_pool, transaction
 from noetl_common.subjects import commands_bell
 from noetl_common.wire import Claim, Heartbeat
 from services.ingest.bells import PoolBells
@@ -186,7 +186,7 @@ async def test_a_priority_goes_before_every_turn(pool: Pool, tmp_path: Path) -> 
     assert last == later
 
 
-async def test_a_claim_reads_no_more_than_it_takes_however_much_waits(pool: Pool, claims: Claims) -> None:
+async def test_a_claim_reads_no_more_than_it_takes_however_much_waits(dsn: str, pool: Pool) -> None:
     execution_id = await started(appender_on(pool, Recorder()))
     async with pool.connection() as conn:
         await conn.execute(
@@ -196,8 +196,7 @@ async def test_a_claim_reads_no_more_than_it_takes_however_much_waits(pool: Pool
         )
         await conn.execute("ANALYZE noetl.command")
     args = {"pool": "default", "worker_id": "w", "max": 256, "lease_s": 15.0}
-    async with transaction(pool) as conn:
-        await conn.execute(SQL["prefer_lookups"])
+    async with open_pool(dsn, size_max=1, name="test", only_lookups=True) as claiming, transaction(claiming) as conn:
         rows = await (
             await conn.execute(b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + SQL["claim_commands"].encode(), args)
         ).fetchall()
