@@ -130,8 +130,9 @@ async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = Tr
 async def _append_inputs(conn: Conn, batch: Batch, *, shard_count: int) -> Applied:
     """Append what the batch says to executions: ends of commands it cancelled, starts, ends and cancels of children."""
     applied = Applied()
-    inputs = await _cancel(conn, batch) + await groups.admit(conn, batch.decisions)
+    inputs = await _cancel(conn, batch)
     inputs += [event for decision in batch.decisions for event in decision.inputs]
+    inputs += await groups.admit(conn, batch.decisions)  # behind the starts: a child may get its place as it is made
     by_shard: dict[int, list[Event]] = {}
     for event in inputs:
         by_shard.setdefault(shard_of(event.execution_id, shard_count), []).append(event)

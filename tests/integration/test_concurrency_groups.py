@@ -10,9 +10,10 @@ import pytest
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
 from noetl_common.db import Pool
-from services.ingest import decisions, groups, store_executions
+from services.ingest import admission, decisions, groups, store_executions
 from services.ingest.append import Appender
 from services.ingest.handover import Handover
+from tests.builders import an_execution_id
 from tests.ingesting import rows_of
 from tests.routing import Bench, register_text
 from tests.servers import SHARD_COUNT
@@ -35,6 +36,18 @@ workflow:
 - step: start
   loop: {in: "{{ range(6) | list }}", iterator: n, spec: {mode: parallel}}
   tool: {kind: playbook, path: tests/limited}
+"""
+ALONE = LIMITED.replace("tests/limited", "tests/alone").replace('{key: "{{ tenant }}", limit: 2}', "1")
+CALLER = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: caller, path: tests/caller}
+workflow:
+- step: start
+  tool: {kind: noop}
+  next: {arcs: [{step: call}]}
+- step: call
+  tool: {kind: playbook, path: tests/alone}
 """
 
 
@@ -206,3 +219,25 @@ async def test_shards_that_decide_at_the_same_time_admit_no_more_than_the_limit(
             break
     assert len(runs) == 30 and await never_more_than(2, pool, runs) == runs
     assert await statuses(pool, runs) == {"COMPLETED"}
+
+
+async def test_a_child_that_gets_its_place_as_it_is_made_starts_before_it_is_admitted(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_text(pool, ALONE)
+    await register_text(pool, CALLER)
+    bench = Bench(pool, tmp_path)
+    monkeypatch.setattr(admission, "mint_execution_id", lambda: an_execution_id(3))
+    runs = [await bench.start("tests/alone"), await bench.start("tests/caller")]
+    await bench.route()
+    # One batch of their shard: the caller makes a child behind the run that goes on, and that run ends.
+    commands = sorted(await bench.claim(), key=lambda command: command.execution_id == runs[0])
+    await bench.complete(commands)
+    await bench.drive()
+    assert await statuses(pool, runs) == {"COMPLETED"}
+    [child] = await rows_of(pool, "SELECT execution_id FROM noetl.execution WHERE parent_execution_id = %s", runs[1])
+    events = await rows_of(
+        pool, "SELECT event_type FROM noetl.event WHERE execution_id = %s ORDER BY event_id", child["execution_id"]
+    )
+    assert [row["event_type"] for row in events][:2] == ["playbook.started", "playbook.admitted"]
+    assert await rows_of(pool, "SELECT FROM noetl.concurrency") == []
