@@ -54,6 +54,11 @@ def runtime_id_of(role: str, instance: str) -> int:
     return hashed_id("runtime", role, instance)
 
 
+def session_name(name: str, *, role: str, instance: str) -> str:
+    """Return what a process calls its sessions, so that they can be ended from outside when it stands still."""
+    return f"{name} {runtime_id_of(role, instance):x}"
+
+
 @asynccontextmanager
 async def session_lock(dsn: str, *, role: str, instance: str, is_wanted: bool) -> AsyncIterator[SessionLock | None]:
     """Hold the process's lock in the background while the block runs; None when it is not wanted."""

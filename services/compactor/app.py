@@ -12,7 +12,7 @@ from noetl_common.leases import Leases, renewal_loop
 from noetl_common.log import get_logger
 from noetl_common.loop import Loop
 from noetl_common.process import Service
-from noetl_common.session_lock import session_lock
+from noetl_common.session_lock import session_lock, session_name
 from noetl_common.store.config import open_store
 from services.compactor import store
 from services.compactor.compactor import Compactor
@@ -33,7 +33,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
     clock = SystemClock()
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "compactor")
-    name = "noetl-compactor"
+    name = session_name("noetl-compactor", role="compactor", instance=instance)
     working = open_pool(
         config.database_url, size_max=config.pool_size, name=name, statement_timeout_s=STATEMENT_TIMEOUT_S
     )

@@ -12,7 +12,7 @@ from noetl_common.ids import mint_instance
 from noetl_common.leases import Leases, renewal_loop
 from noetl_common.loop import Loop, poll_pause_s
 from noetl_common.process import Service
-from noetl_common.session_lock import session_lock
+from noetl_common.session_lock import session_lock, session_name
 from noetl_common.subjects import SHARDS, last_token
 from services.compute import store
 from services.compute.config import Config
@@ -27,10 +27,11 @@ async def app(config: Config) -> AsyncIterator[Service]:
     clock = SystemClock()
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "compute")
+    name = session_name("noetl-compute", role="compute", instance=instance)
     async with (
         session_lock(config.database_url, role="compute", instance=instance, is_wanted=config.death_detector) as lock,
-        open_pool(config.database_url, size_max=config.pool_size, name="noetl-compute") as pool,
-        open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name="noetl-compute-lease") as lease_pool,
+        open_pool(config.database_url, size_max=config.pool_size, name=name) as pool,
+        open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name=name) as lease_pool,
     ):
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
         bus = await buses.connect(config.nats_url)

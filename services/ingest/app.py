@@ -13,7 +13,7 @@ from noetl_common.ids import mint_instance
 from noetl_common.leases import Leases, renewal_loop
 from noetl_common.process import Service
 from noetl_common.secrets import Vault, load_key
-from noetl_common.session_lock import session_lock
+from noetl_common.session_lock import session_lock, session_name
 from noetl_common.store.config import open_store
 from noetl_common.store.results import ResultStore
 from noetl_common.subjects import COMMANDS, PROJECTED, SHARDS, last_token
@@ -47,17 +47,18 @@ async def app(config: Config) -> AsyncIterator[Service]:
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "ingest")
     store = open_store(config, name=instance)
+    pool_of = partial(_pool, config, instance)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         await store.start()
         # Routing has connections of its own, and so have the leases: neither a flood of requests nor a batch that
         # waits for a lock may cost this process its shards.
-        pool = await stack.enter_async_context(_pool(config, name="ingest", size=config.pool_size))
+        pool = await stack.enter_async_context(pool_of(name="ingest", size=config.pool_size))
         appending = await stack.enter_async_context(
-            _pool(config, name="ingest-append", size=APPEND_CONNECTIONS, only_lookups=True)
+            pool_of(name="ingest-append", size=APPEND_CONNECTIONS, only_lookups=True)
         )
         background = await stack.enter_async_context(
-            _pool(config, name="ingest-background", size=config.background_pool_size)
+            pool_of(name="ingest-background", size=config.background_pool_size)
         )
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
         cluster = await read_cluster(pool)
@@ -109,7 +110,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
 
 
 async def _leases(config: Config, stack: AsyncExitStack, *, instance: str, bus: buses.Bus) -> Leases:
-    pool = await stack.enter_async_context(_pool(config, name="ingest-lease", size=LEASE_CONNECTIONS))
+    pool = await stack.enter_async_context(_pool(config, instance, name="ingest-lease", size=LEASE_CONNECTIONS))
     lock = await stack.enter_async_context(
         session_lock(config.database_url, role="ingest", instance=instance, is_wanted=config.death_detector)
     )
@@ -141,11 +142,11 @@ def _starter(config: Config, pool: Pool, appender: Appender, *, store: ResultSto
     )
 
 
-def _pool(config: Config, *, name: str, size: int, only_lookups: bool = False) -> Pool:
+def _pool(config: Config, instance: str, *, name: str, size: int, only_lookups: bool = False) -> Pool:
     return open_pool(
         config.database_url,
         size_max=size,
-        name=name,
+        name=session_name(name, role="ingest", instance=instance),
         statement_timeout_s=config.statement_timeout_s,
         only_lookups=only_lookups,
     )

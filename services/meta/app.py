@@ -14,7 +14,7 @@ from noetl_common.ids import mint_instance
 from noetl_common.log import get_logger
 from noetl_common.loop import Loop
 from noetl_common.process import Service
-from noetl_common.session_lock import session_lock
+from noetl_common.session_lock import session_lock, session_name
 from noetl_common.subjects import META_WAKE
 from services.meta import store
 from services.meta.config import Config
@@ -41,12 +41,12 @@ async def app(config: Config) -> AsyncIterator[Service]:
     # Random even under a given name: a restarted process must not pass for its predecessor.
     instance = mint_instance(config.instance or "meta")
     await _prepare(config, clock)
-    dsn = config.database_url
+    dsn, name = config.database_url, session_name("noetl-meta", role="meta", instance=instance)
     async with (
         session_lock(dsn, role="meta", instance=instance, is_wanted=config.death_detector) as lock,
-        open_pool(dsn, size_max=config.pool_size, name="noetl-meta") as pool,
+        open_pool(dsn, size_max=config.pool_size, name=name) as pool,
         # A frozen owner's transaction must not hold up the shards of others.
-        open_pool(dsn, size_max=1, name="noetl-meta-lease", lock_timeout_s=FENCE_WAIT_S) as lease_pool,
+        open_pool(dsn, size_max=1, name=name, lock_timeout_s=FENCE_WAIT_S) as lease_pool,
     ):
         leadership = Leadership(instance=instance, lease_s=config.lease_s, clock=clock, lock=lock)
         bus = await buses.connect(config.nats_url)

@@ -57,12 +57,16 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What one statement saw. `epoch`: of the leadership, None when another has it; `progress`: of all shards."""
+    """What one statement saw. `epoch`: of the leadership, None when another has it; `progress`: of all shards.
+
+    `silent`: instances whose leases ran out within the last minute.
+    """
 
     epoch: int | None
     processes: list[Process]
     holdings: list[Holding]
     free: list[Shard]
+    silent: list[str]
     postgres_age_s: float
     has_claims: bool
     progress: str
@@ -118,6 +122,14 @@ async def look(
     async with single(pool) as conn:
         row = await (await conn.execute(SQL["look"], args)).fetchone()
     return msgspec.convert(row, Look)
+
+
+async def cut_off(pool: Pool, instances: Collection[str]) -> int:
+    """End the sessions of these processes; return how many there were."""
+    async with single(pool) as conn:
+        row = await (await conn.execute(SQL["cut_off"], {"instances": list(instances)})).fetchone()
+    assert row is not None
+    return int(row["ended"])
 
 
 async def resign(pool: Pool, instance: str) -> None:

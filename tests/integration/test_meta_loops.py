@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from noetl_common import metrics
@@ -12,7 +13,7 @@ from noetl_common.core import liveness
 from noetl_common.core.shard import last_id
 from noetl_common.db import Pool
 from noetl_common.leases import Leases
-from noetl_common.session_lock import runtime_id_of, session_lock
+from noetl_common.session_lock import runtime_id_of, session_lock, session_name
 from services.meta.loops.assign_shards import assign_shards_once
 from services.meta.loops.create_partitions import create_partitions_once
 from services.meta.loops.drop_expired import drop_expired_once
@@ -215,6 +216,27 @@ async def test_a_shard_whose_old_owner_hangs_in_a_transaction_waits_and_the_othe
         await frozen.execute("SELECT FROM noetl.shard_cursor WHERE shard_id = 3 FOR UPDATE")
         assert await tick(pool, leadership) == SHARD_COUNT - 1
     assert await tick(pool, leadership) == 1
+
+
+async def test_the_sessions_of_a_frozen_owner_are_ended_with_its_lease(dsn: str, pool: Pool) -> None:
+    leadership = await elected(pool)
+    await leases_of(pool, "ingest", "frozen").renew_once()
+    assert await tick(pool, leadership) == SHARD_COUNT
+    name = session_name("ingest-background", role="ingest", instance="frozen")
+    frozen = await psycopg.AsyncConnection.connect(dsn, application_name=name)
+    with pytest.raises(psycopg.OperationalError, match="connection"):
+        async with frozen, frozen.pipeline() as pipeline:
+            await frozen.execute("SELECT FROM noetl.shard_cursor WHERE shard_id = 3 FOR UPDATE")
+            await pipeline.sync()
+            await frozen.execute("SELECT 1")  # and no sync: to Postgres it is at work, not idle
+            leased_until = "UPDATE noetl.execution_shard SET leased_until = clock_timestamp() - '1 ms'::interval"
+            await execute(pool, f"{leased_until} WHERE role = 'ingest'")
+            await execute(
+                pool, "UPDATE noetl.runtime SET heartbeat = heartbeat - '5 s'::interval WHERE kind = 'ingest'"
+            )
+            await leases_of(pool, "ingest", "living").renew_once()
+            assert await tick(pool, leadership) == SHARD_COUNT, "its transaction held up nothing"
+            assert leadership.cut_off == {"frozen"}
 
 
 async def test_a_checkpoint_is_written_only_when_a_shard_advanced(pool: Pool) -> None:

@@ -28,6 +28,7 @@ class Leadership:
         self.seen: Look | None = None
         self.dead: set[str] = set()
         self.is_busy = False  # something ran at the last look
+        self.cut_off: set[str] = set()  # the silent whose sessions were ended
         self._missing_since_s: dict[str, float] = {}
         self._epoch: int | None = None
         self._until_s = 0.0
@@ -87,7 +88,17 @@ async def elect_leader_once(pool: Pool, leadership: Leadership) -> int:
     )
     leadership.learn(seen.epoch, start_s)
     leadership.judge(seen)
+    if leadership.leader() is not None:
+        await _cut_off(pool, leadership, set(seen.silent))
     return int(seen.epoch is not None and not led_before)
+
+
+async def _cut_off(pool: Pool, leadership: Leadership, silent: set[str]) -> None:
+    """End the sessions of those that fell silent: one that is frozen may hold locks that its successors wait for."""
+    fallen = silent - leadership.cut_off
+    leadership.cut_off = silent
+    if fallen and (ended := await store.cut_off(pool, fallen)):
+        log.warning("processes.cut_off", instances=sorted(fallen), sessions=ended)
 
 
 async def resign(pool: Pool, leadership: Leadership) -> None:

@@ -43,11 +43,21 @@ SELECT (SELECT epoch FROM bid) AS epoch,
         SELECT role, holder, count(*) AS shards FROM shard GROUP BY role, holder) held) AS holdings,
     (SELECT coalesce(json_agg(shard ORDER BY role, shard_id), '[]') FROM shard
         WHERE holder IS NULL OR holder IN (SELECT instance FROM process WHERE is_missing)) AS free,
+    (SELECT coalesce(json_agg(r.instance), '[]') FROM noetl.runtime r
+        WHERE r.kind = ANY (%(roles)s) AND r.heartbeat BETWEEN clock_timestamp() - interval '1 minute'
+            AND clock_timestamp() - make_interval(secs => %(lease_s)s)) AS silent,
     extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8 AS postgres_age_s,
     EXISTS (SELECT FROM noetl.command WHERE status = 'claimed') AS has_claims,
     (SELECT sum(h.seq + c.seq + (p.last_projected_event_id & ((1::bigint << 55) - 1)))::text
         FROM noetl.shard_head h JOIN noetl.shard_cursor c USING (shard_id)
         JOIN noetl.projection_checkpoint p USING (shard_id)) AS progress
+
+-- name: cut_off
+-- End the sessions of processes whose leases have run out. One that was frozen in the middle of a pipeline is not idle in
+-- its transaction by what Postgres knows, and would hold its locks for as long as it is frozen.
+SELECT count(pg_terminate_backend(a.pid)) AS ended
+FROM pg_stat_activity a JOIN noetl.runtime r ON split_part(a.application_name, ' ', 2) = to_hex(r.runtime_id)
+WHERE a.datname = current_database() AND r.instance = ANY (%(instances)s)
 
 -- name: resign
 -- Give the leader's row back and leave the list of the living.
