@@ -19,7 +19,7 @@ from noetl_common.errors import NoetlError, ReferenceCorrupt
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ClaimedCommand, Report, ResultRow, encoded
 from services.worker.persist import AS_USUAL, persist_before_emit, persist_variables
-from services.worker.pipeline import Ended, Machine, Pipeline, Work
+from services.worker.pipeline import Ended, Machine, Pipeline, Work, secretive_in
 from services.worker.stream import CLAIM_LABEL, Stream
 from services.worker.tables import Tables
 
@@ -29,25 +29,32 @@ FIELD_BYTES_MAX = 256
 ERROR_BYTES_MAX = 3500
 
 
+class Shared(msgspec.Struct, frozen=True):
+    """What all commands of one context stand on; made once."""
+
+    scope: Scope
+    secretive: frozenset[str]
+
+
 class Scopes:
-    """The scopes of the command contexts seen last: every item of a loop stands on the same one."""
+    """What the commands share of the contexts seen last: every item of a loop stands on the same one."""
 
     def __init__(self, machine: Machine, *, worker_id: str) -> None:
         self._machine = machine
         self._worker_id = worker_id
-        self._scopes: OrderedDict[tuple[int, int], Scope] = OrderedDict()
+        self._shared: OrderedDict[tuple[int, int], Shared] = OrderedDict()
 
-    def of(self, command: ClaimedCommand, context: CommandContext) -> Scope:
-        """Return the scope of a context, without anything that belongs to one item."""
+    def of(self, command: ClaimedCommand, context: CommandContext) -> Shared:
+        """Return what a context gives to all its commands, without anything that belongs to one item."""
         key = command.execution_id, command.context_id
-        scope = self._scopes.get(key)
-        if scope is None:
-            scope = self._scopes[key] = self.fresh(context, {})
-            if len(self._scopes) > CONTEXTS_MAX:
-                self._scopes.popitem(last=False)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = Shared(self.fresh(context, {}), secretive_in(context.tasks))
+            if len(self._shared) > CONTEXTS_MAX:
+                self._shared.popitem(last=False)
         else:
-            self._scopes.move_to_end(key)
-        return scope
+            self._shared.move_to_end(key)
+        return shared
 
     def fresh(self, context: CommandContext, variables: dict[str, Any]) -> Scope:
         """Return a new scope of a context in which `ctx` also has `variables`."""
@@ -130,11 +137,12 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
         if not isinstance(prior, dict):
             raise ReferenceCorrupt(f"{reference.uri}: expected the results of earlier tasks by label")
         handed = carried_in(prior)
+    shared = scopes.of(command, context)
     return Work(
         execution_id=command.execution_id,
         step=command.step,
         tasks=context.tasks,
-        scope=scopes.of(command, context),
+        scope=shared.scope,
         rescoped=lambda variables: scopes.fresh(context, variables),
         is_pipeline=context.is_pipeline,
         idempotency_key=str(command.command_id),
@@ -142,6 +150,7 @@ async def _work(command: ClaimedCommand, context: CommandContext, scopes: Scopes
         handed=handed,
         is_part=context.more or (item is not None and item.prior is not None),
         keychain=context.keychain,
+        secretive=shared.secretive,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -64,6 +64,7 @@ class Work(msgspec.Struct, kw_only=True):
     handed: Carried = Carried({}, {}, {})
     is_part: bool = False  # other segments of the same pipeline stand before or behind
     keychain: tuple[dict[str, Any], ...] = ()
+    secretive: frozenset[str] | None = None  # labels of tasks whose templates name the keychain, where that is known
     stream: Stream | None = None
 
 
@@ -99,15 +100,16 @@ class Pipeline:
         self._iteration = {**work.iteration, **handed.iteration}
         self._variables: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
-        self._passes: Counter[str] = Counter()  # begun, by task; its retries are the same pass
+        self._passes: dict[str, int] = defaultdict(int)  # begun, by task; its retries are the same pass
         self._last = Outcome(data=next(reversed(handed.labelled.values()), None))
         self._calls = 0
-        self._chunks: Counter[str] = Counter()  # sent, by task
-        self._passed: Counter[str] = Counter()  # of these, in passes of the task before the present one
+        self._chunks: dict[str, int] = defaultdict(int)  # sent, by task
+        self._passed: dict[str, int] = defaultdict(int)  # of these, in passes of the task before the present one
         self._concealed = Concealed()
         self.tables = Tables(self._concealed)
         source = Source(credential=machine.credential, tokens=machine.tokens, execution_id=work.execution_id)
         self._keychain = Keychain(work.keychain, source, self._concealed)
+        self._secretive = secretive_in(work.tasks) if work.secretive is None else work.secretive
 
     async def run(self) -> Ended:
         """Return how the pipeline ended; every failure of a task, its templates or its rules is such an end.
@@ -198,7 +200,7 @@ class Pipeline:
 
     async def _prepared(self, task: Task, attempt: int) -> Call:
         settled = self._machine.payloads.settled
-        if "keychain" not in names((task.input, task.config)):
+        if task.label not in self._secretive:
             return await settled(lambda: self._rendered(task, attempt))
         return await self._keychain.filled(
             lambda: settled(lambda: self._rendered(task, attempt, reads_keychain=True)),
@@ -359,6 +361,11 @@ class Pipeline:
     def _place(self, task: Task, part: str) -> str:
         tool = f"tool[{task.label}]" if self._work.is_pipeline else "tool"
         return f"step {self._work.step!r}, {tool}" + (f".{part}" if part else "")
+
+
+def secretive_in(tasks: tuple[Task, ...]) -> frozenset[str]:
+    """Return the labels of the tasks whose templates name the keychain."""
+    return frozenset(task.label for task in tasks if "keychain" in names((task.input, task.config)))
 
 
 _CONTINUE = Verdict(do="continue", to="", delay_s=0.0, sets={})

@@ -21,7 +21,6 @@ TEXT_CHARS_MAX = 1_048_576
 NESTING_MAX = 64
 COMPILED_MAX = 4096
 _FALSE_WORDS = frozenset(("", "false", "0", "no", "none", "null", "off", "{}", "[]"))
-_MARKS = ("{{", "{%", "{#")
 SANDBOX = Sandbox()
 
 
@@ -91,7 +90,7 @@ def names(template: Any) -> frozenset[str]:
 
 def is_template(value: Any) -> bool:
     """Return whether a value is a text with an expression, statement or comment of the template language."""
-    return isinstance(value, str) and any(mark in value for mark in _MARKS)
+    return isinstance(value, str) and ("{{" in value or "{%" in value or "{#" in value)
 
 
 def check(source: str, *, where: str = "") -> None:

@@ -106,18 +106,19 @@ class PythonPool:
             if not turns:
                 del self._waiting[program]
                 continue
-            ahead = _ahead(program)
-            process = self._process_for(program, ahead)
+            here = [process for process in self._processes if process.tasks and process.tasks[0].program is program]
+            # As many for each interpreter, when all work on this program.
+            fair = -(-(len(turns) + sum(len(process.tasks) for process in here)) // self._processes_max)
+            most = min(fair, _ahead(program))
+            process = self._process_for(here, most)
             if process is None:
                 return
-            here = len(process.tasks)
-            fair = -(-(len(turns) + here) // self._processes_max)
-            process.take(_batch(turns, min(max(1, fair - here), ahead - here, process.room)))
+            process.take(_batch(turns, min(most - len(process.tasks), process.room)))
             if turns:
                 self._waiting.move_to_end(program)
 
-    def _process_for(self, program: Program, ahead: int) -> PythonProcess | None:
-        """Return an idle interpreter, else a new one, else one whose tasks of the same program will soon be done."""
+    def _process_for(self, here: list[PythonProcess], most: int) -> PythonProcess | None:
+        """Return an idle interpreter, else a new one, else one of those at work on the program that is half done."""
         idle = next((process for process in self._processes if process.room and not process.tasks), None)
         if idle is not None:
             return idle
@@ -125,10 +126,7 @@ class PythonPool:
             process = PythonProcess(self.memory_bytes_max, on_room=self._look_soon, on_end=self._on_end)
             self._processes.append(process)
             return process
-        for process in self._processes:
-            if process.room and 0 < len(process.tasks) <= ahead // 2 and process.tasks[0].program is program:
-                return process
-        return None
+        return next((process for process in here if process.room and len(process.tasks) <= most // 2), None)
 
     def _on_end(self, process: PythonProcess, behind: list[Task]) -> None:
         if process in self._processes:
