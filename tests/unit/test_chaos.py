@@ -97,6 +97,8 @@ async def test_a_link_passes_bytes_until_it_is_cut_and_holds_them_while_it_stall
         port = server.sockets[0].getsockname()[1]
         url = relays.through("worker-1", "ingest", f"http://user:pass@127.0.0.1:{port}/path?x=1")
         assert url.startswith("http://user:pass@127.0.0.1:") and url.endswith("/path?x=1")
+        relays.through("worker-1", "ingest", "http://127.0.0.1:1")
+        assert list(relays.links) == ["worker-1>ingest", "worker-1>ingest.2"]
         through = relays.links["worker-1>ingest"].port
         reader, writer = await asyncio.open_connection("127.0.0.1", through)
         writer.write(b"one\n")

@@ -90,10 +90,15 @@ class Relays:
         self._thread.start()
 
     def through(self, who: str, what: str, url: str) -> str:
-        """Return the URL by which the process `who` reaches the server `what`: through a link named `who>what`."""
+        """Return the URL by which the process `who` reaches the server `what`: through a link named `who>what`.
+
+        Where there are several such servers, the links to the others are named `who>what.2`, `who>what.3`.
+        """
         parts = urlsplit(url)
         assert parts.port is not None, "a server of the stack listens on a port"
-        link = Link(f"{who}>{what}", parts.port)
+        name = f"{who}>{what}"
+        others = sum(each.partition(".")[0] == name for each in self.links)
+        link = Link(f"{name}.{others + 1}" if others else name, parts.port)
         self._do(link.listen())
         self.links[link.name] = link
         login, at, _place = parts.netloc.rpartition("@")
