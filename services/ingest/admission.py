@@ -29,7 +29,7 @@ class Admission:
         shard_count: int,
         commands_due_max: int = 10_000,
         routing_lag_inputs_max: int = 2_000,
-        starts_at_once_max: int = 1_000,
+        starts_at_once_max: int = 2_000,
     ) -> None:
         self.commands_due_max = commands_due_max
         self.lags: dict[int, int] = {}

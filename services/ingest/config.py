@@ -29,7 +29,7 @@ class Config(Stores, frozen=True, kw_only=True):
     ] = 15.0
     starts_at_once: Annotated[
         int, env("NOETL_STARTS_AT_ONCE", doc="Starts of runs under way in a process; further ones get 429.")
-    ] = 1_000
+    ] = 2_000
     starts_commands_due: Annotated[
         int, env("NOETL_STARTS_COMMANDS_DUE", doc="Commands due and not claimed in a pool, before starts get 429.")
     ] = 10_000

@@ -215,6 +215,11 @@ def leave_timer(made: Made, run: int) -> Found:
     return {"check": "timers.left", "found": "timer 77 (retry)"}
 
 
+def leave_place(made: Made, run: int) -> Found:
+    ask(made, "INSERT INTO noetl.concurrency (execution_id, group_id, key, run_limit) VALUES (%s, 1, 'k', 2)", run)
+    return {"check": "places.held", "expected": "group of key 'k': no place, as the run is over"}
+
+
 def lose_result(made: Made, run: int) -> Found:
     (row,) = ask(made, "DELETE FROM noetl.result_ref WHERE execution_id = %s AND step = 'fin' RETURNING ref", run)
     return {"check": "references.row", "reference": row["ref"]}
@@ -258,7 +263,8 @@ BREAKS: list[tuple[Break, str]] = [
     *((one, "completed") for one in (close_chain, drift_in_status, drift_in_step, drift_in_counts, drift_in_result)),
     *((one, "completed") for one in (drift_of_router, lose_router_state, drift_of_projection, leave_orphan)),
     *((one, "completed") for one in (end_twice, lose_input, lose_last_input, lose_consequence, lose_end_of_command)),
-    *((one, "completed") for one in (claim_again, lose_command, lose_loop_done, leave_timer, lose_result)),
+    *((one, "completed") for one in (claim_again, lose_command, lose_loop_done, leave_timer, leave_place)),
+    (lose_result, "completed"),
     *((one, "completed") for one in (rename_result, lose_run, route_too_far)),
     *((one, "folded") for one in (miscount_manifest, lose_manifest, lose_payload)),
     *((one, "dropped") for one in (miscount_manifest, change_digest, drift_in_status, drift_in_counts)),

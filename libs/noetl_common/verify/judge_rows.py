@@ -132,6 +132,28 @@ def timer(row: Row) -> Finding:
     )
 
 
+def place(row: Row) -> Finding:
+    """Judge a place in a concurrency group.
+
+    Shapes: {execution_id, shard_id, key, run_limit, places, is_held, is_admitted, is_over}; `is_held` is what the table
+    says, `is_admitted` and `is_over` what the log does, `places` how many the group has given.
+    """
+    if row["is_over"]:
+        expected, found = "no place, as the run is over", "one, or its turn in line"
+    elif row["is_held"] != row["is_admitted"]:
+        said = "admitted" if row["is_admitted"] else "not admitted"
+        expected, found = f"as the log says: {said}", "a place" if row["is_held"] else "a turn in line"
+    else:
+        expected, found = f"at most {row['run_limit']} places", str(row["places"])
+    return Finding(
+        check="places.held",
+        shard_id=row["shard_id"],
+        execution_id=row["execution_id"],
+        expected=f"group of key {row['key']!r}: {expected}",
+        found=found,
+    )
+
+
 def unmatched(row: Row) -> Finding:
     """Judge a folded run without a manifest, or the opposite: {execution_id, shard_id, has_manifest}."""
     return Finding(

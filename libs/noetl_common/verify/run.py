@@ -30,10 +30,13 @@ EVENT_FIELDS = (
 BY_SETS: tuple[tuple[str, Callable[[Row], Finding]], ...] = (
     ("find_commands", judge_rows.command),
     ("find_timers", judge_rows.timer),
+    ("find_places", judge_rows.place),
     ("find_references", judge_rows.reference),
     ("find_orphaned", judge_rows.parent),
     ("find_cycles", judge_rows.cycle),
 )
+
+OF_RUNS = ("find_timers", "find_places")  # queries of tables that no range of the log leaves with
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +68,7 @@ async def verify(dsn: str, store: ResultStore, asked: Asked = Asked()) -> Report
         if one is not None and not looked.executions:
             raise NotFound(f"expected an execution, found none with the id {one}")
         for query, judge in BY_SETS:
-            async for row in snapshot.stream(query, **(scope.ids if query == "find_timers" else scope.held)):
+            async for row in snapshot.stream(query, **(scope.ids if query in OF_RUNS else scope.held)):
                 findings.add(judge(row))
         await _judge_manifests(snapshot, scope, findings=findings, looked=looked)
         orphans = await find_orphans(present, scope, store)

@@ -39,6 +39,25 @@ WHERE t.execution_id BETWEEN %(low)s AND %(high)s AND EXISTS (
     SELECT FROM noetl.event e WHERE e.execution_id = t.execution_id AND e.dedup_key = 'end')
 ORDER BY t.execution_id, t.timer_id
 
+-- name: find_places
+-- Places in concurrency groups that are not as the log says, or are more than any of those who hold one allows.
+WITH held AS MATERIALIZED (
+    SELECT c.execution_id, c.group_id, c.key, c.run_limit, c.is_admitted AS is_held,
+        count(*) FILTER (WHERE c.is_admitted) OVER (PARTITION BY c.group_id) AS places,
+        max(c.run_limit) FILTER (WHERE c.is_admitted) OVER (PARTITION BY c.group_id) AS places_max
+    FROM noetl.concurrency c
+),
+said AS (
+    SELECT h.*, x.shard_id, EXISTS (SELECT FROM noetl.event e
+            WHERE e.execution_id = h.execution_id AND e.dedup_key = 'admitted') AS is_admitted,
+        EXISTS (SELECT FROM noetl.event e WHERE e.execution_id = h.execution_id AND e.dedup_key = 'end') AS is_over
+    FROM held h LEFT JOIN noetl.execution x ON x.execution_id = h.execution_id
+    WHERE h.execution_id BETWEEN %(low)s AND %(high)s
+)
+SELECT execution_id, coalesce(shard_id, -1) AS shard_id, key, run_limit, places, is_held, is_admitted, is_over FROM said
+WHERE is_over OR is_held <> is_admitted OR (is_held AND places > places_max)
+ORDER BY execution_id
+
 -- name: find_references
 -- References in events to results that have no row, or one of another digest or size. Those of loops as a whole have
 -- none by nature, and null needs none.
