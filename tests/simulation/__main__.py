@@ -1,6 +1,7 @@
 """Run seeds: `python -m tests.simulation --seeds 1000`; one again: `--seed 42 [--trace]`; planted bugs: `--mutants`."""
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
@@ -8,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from tests.simulation.audit import known_points, misses, told
+from tests.simulation.audit import known_points, misses, summed, told
 from tests.simulation.mutants import BY_NAME, MUTANTS, Mutant
 from tests.simulation.world import ROUGH_EVERY, Outcome, World
 
@@ -60,6 +61,9 @@ def main() -> int:
     parser.add_argument("--mutant", default="", help="with a planted bug: M1 to M15")
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every commit")
+    parser.add_argument(
+        "--points", action="store_true", help="print the crash points and how often a seed reaches them"
+    )
     parser.add_argument("--audit", action="store_true", help="fail when something was tried too seldom")
     asked = parser.parse_args()
     if asked.seed is not None:
@@ -69,6 +73,10 @@ def main() -> int:
     seeds = range(asked.first, asked.first + asked.seeds)
     found, seconds = run_seeds(seeds, jobs=asked.jobs)
     failed = [outcome for outcome in found if outcome.violations]
+    if asked.points:
+        reached = summed(found)[1]
+        print(json.dumps({point: round(reached[point] / len(found), 3) for point in sorted(reached)}, indent=1))
+        return 0
     print(told(found, seconds=seconds))
     missed = misses(found) if asked.audit else []
     for line in missed:

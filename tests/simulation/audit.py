@@ -29,10 +29,11 @@ KINDS_MIN = 100  # of each kind of event
 
 
 @cache
-def known_points() -> frozenset[str]:
-    """Return every crash point that seeds aim at."""
+def known_points() -> dict[str, float]:
+    """Return every crash point, and how often a seed reaches it: seeds aim at the rare ones more often."""
     text = (resources.files("tests.simulation") / "crash_points.json").read_text(encoding="utf-8")
-    return frozenset(json.loads(text))
+    points: dict[str, float] = json.loads(text)
+    return points
 
 
 def summed(outcomes: Sequence[Outcome]) -> tuple[Counter[tuple[str, str]], Counter[str], Counter[str]]:
@@ -51,9 +52,8 @@ def misses(outcomes: Sequence[Outcome]) -> list[str]:
     """Return what was tried too seldom, a line each; empty when the generator is as good as it should be."""
     counts, reached, kinds = summed(outcomes)
     share = min(1.0, len(outcomes) / SEEDS_FULL)
-    lines = [
-        f"crash point {point!r} is not known: add it to crash_points.json" for point in reached.keys() - known_points()
-    ]
+    unknown = sorted(reached.keys() - known_points().keys())
+    lines = [f"crash point {point!r} is not known: add it to crash_points.json" for point in unknown]
     for point in sorted(known_points()):
         least = int(CRASHES_PER_POINT_MIN * share)
         if counts["crash", point] < least:
@@ -61,16 +61,9 @@ def misses(outcomes: Sequence[Outcome]) -> list[str]:
     by_fault: Counter[str] = Counter()
     for (fault, _point), count in counts.items():
         by_fault[fault] += count
-    wanted = {**{fault: int(least * share) for fault, least in FAULTS_MIN.items()}}
-    lines += [
-        f"{fault}: expected {least}, found {by_fault[fault]}"
-        for fault, least in wanted.items()
-        if by_fault[fault] < least
-    ]
-    least = int(KINDS_MIN * share)
-    lines += [
-        f"event {kind}: expected {least}, found {count}" for kind, count in sorted(kinds.items()) if count < least
-    ]
+    wanted = [(fault, int(least * share), by_fault[fault]) for fault, least in FAULTS_MIN.items()]
+    wanted += [(f"event {kind}", int(KINDS_MIN * share), count) for kind, count in sorted(kinds.items())]
+    lines += [f"{name}: expected {least}, found {count}" for name, least, count in wanted if count < least]
     return lines
 
 

@@ -8,7 +8,7 @@ kill at the next one.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.simulation.connections import Session
@@ -16,26 +16,37 @@ from tests.simulation.database import broken
 from tests.simulation.loop import RUNNING, Process, SimLoop
 
 KINDS = ("crash", "pause", "cut", "slow")
-TARGETS = 3  # crash points that a seed means to hit
+TARGET_SHARE = 0.03  # of seeds, that aim at a crash point and reach it: the rarer a point, the more aim at it
+TARGET_SHARE_MAX = 0.9
 OCCURRENCE_MAX = 6
 ROUGH_RATE = 0.01  # of faults where none is planned, in a rough seed
 PAUSE_MAX_S = 9.0
+ROUGH_PAUSE_MIN_S = 4.5  # longer than any lease
+FREEZES = ("read_inputs.after", "move_cursor.before", "effect.after")  # where a rough seed has someone stand still
 SLOW_MAX_S = 0.6
 
 
 class Faults:
-    """The faults of one seed. `counts`: {(kind, point): times}; `reached`: {point: times}."""
+    """The faults of one seed. `points`: {crash point: times that a seed reaches it}.
 
-    def __init__(self, source: random.Random, loop: SimLoop, *, points: Iterable[str], is_rough: bool = False) -> None:
+    Shapes: `counts` {(kind, point): times}; `reached` {point: times}.
+    """
+
+    def __init__(
+        self, source: random.Random, loop: SimLoop, *, points: Mapping[str, float], is_rough: bool = False
+    ) -> None:
         self.random = source
         self.loop = loop
         self.is_on = True
         self.rate = ROUGH_RATE if is_rough else source.choice([0.0, 0.001, 0.003])
         self.targets: dict[str, tuple[int, str]] = {}
-        known = sorted(points)
-        for _ in range(TARGETS if known else 0):
-            kind = "crash" if source.random() < 0.7 else source.choice(KINDS)
-            self.targets[source.choice(known)] = (source.randint(1, OCCURRENCE_MAX), kind)
+        for point, times in points.items():
+            if source.random() < min(TARGET_SHARE_MAX, TARGET_SHARE / times):
+                kind = "crash" if source.random() < 0.7 else source.choice(KINDS)
+                self.targets[point] = (source.randint(1, max(1, min(OCCURRENCE_MAX, int(times)))), kind)
+        for point in FREEZES if is_rough and points else ():
+            self.targets[point] = (source.randint(1, OCCURRENCE_MAX), "pause")
+        self.pause_min_s = ROUGH_PAUSE_MIN_S if is_rough else 0.2
         self.reached: Counter[str] = Counter()
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lost: Callable[[Process], None] = lambda process: None
@@ -82,7 +93,7 @@ class Faults:
             self.crash(process)
             await self.loop.create_future()
         elif kind == "pause":
-            process.pause(self.random.uniform(0.2, PAUSE_MAX_S))
+            process.pause(self.random.uniform(self.pause_min_s, PAUSE_MAX_S))
             await asyncio.sleep(0)
         elif kind == "slow":
             await asyncio.sleep(self.random.uniform(0.05, SLOW_MAX_S))

@@ -93,31 +93,32 @@ class Invariants:
     def _check_events(self, events: list[Row]) -> None:
         self.events += len(events)
         for row in sorted(events, key=lambda row: row["event_id"]):
-            shard_id, kind = row["shard_id"], row["event_type"]
             if ord_in(row["event_id"]) == 0:
-                self.last_seq[shard_id] += 1
-                if seq_in(row["event_id"]) != self.last_seq[shard_id]:
-                    expected, found = self.last_seq[shard_id], seq_in(row["event_id"])
-                    self.fail(f"shard {shard_id}: expected input {expected}, found {found} ({kind})")
-                    self.last_seq[shard_id] = found
+                self._check_number(row)
             if row["dedup_key"] is not None:
-                key = (row["execution_id"], row["dedup_key"])
-                if key in self.keys:
-                    self.fail(f"accepted twice: {key} ({kind})")
-                self.keys.add(key)
+                self._check_first(self.keys, (row["execution_id"], row["dedup_key"]), row)
+            kind = row["event_type"]
             if kind in COMMAND_TERMINALS:
-                if row["command_id"] in self.ended:
-                    self.fail(f"command {row['command_id']} of {row['step']} ended twice ({kind})")
-                self.ended.add(row["command_id"])
+                self._check_first(self.ended, row["command_id"], row)
             elif kind in PLAYBOOK_TERMINALS:
-                if row["execution_id"] in self.over:
-                    self.fail(f"run {row['execution_id']} ended twice ({kind})")
-                self.over.add(row["execution_id"])
+                self._check_first(self.over, row["execution_id"], row)
             elif kind == "loop.done":
-                loop = (row["execution_id"], row["loop_epoch"])
-                if loop in self.loops:
-                    self.fail(f"loop {loop} of {row['step']} was done twice")
-                self.loops.add(loop)
+                self._check_first(self.loops, (row["execution_id"], row["loop_epoch"]), row)
+            elif kind == "routing.failed":
+                self.fail(f"run {row['execution_id']}: routing failed: {row['result']!r}")
+
+    def _check_number(self, row: Row) -> None:
+        shard_id, found = row["shard_id"], seq_in(row["event_id"])
+        self.last_seq[shard_id] += 1
+        if found != self.last_seq[shard_id]:
+            expected = self.last_seq[shard_id]
+            self.fail(f"shard {shard_id}: expected input {expected}, found {found} ({row['event_type']})")
+            self.last_seq[shard_id] = found
+
+    def _check_first(self, known: set[Any], key: Any, row: Row) -> None:
+        if key in known:
+            self.fail(f"accepted twice: {row['event_type']} of {row['step'] or 'run'} {key}")
+        known.add(key)
 
     def _check_cursor(self, before: Row, after: Row, tx: Transaction) -> None:
         if after["seq"] < before["seq"]:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 SHARD_COUNT = 4
 LEASE_S = 4.0
 COMMAND_LEASE_S = 5.0
-CRASHES_MAX = 3
 BEAT_S = 1.5
 START_MS = 1_790_000_000_000
 SKEW_MAX_S = 300.0
@@ -270,7 +269,7 @@ class Meta(Server):
 
         await self.bus.subscribe(META_WAKE, ring)
         self.on_stop = [partial(resign, lease_pool, leadership)]
-        reap = partial(reap_commands_once, self.pool, leadership, self.bus, crashes_max=CRASHES_MAX)
+        reap = partial(reap_commands_once, self.pool, leadership, self.bus, crashes_max=self.world.crashes_max)
         return [
             Loop(name="elect_leader", once=lead, idle_pause_s=lambda _rounds: leadership.pause_s(), wake=wake),
             Loop(name="reap_commands", once=reap, idle_pause_s=1.0),

@@ -132,10 +132,27 @@ def _seen(tx: Transaction, args: Any) -> Row:
         "processes": processes,
         "holdings": [{"role": role, "holder": holder, "shards": n} for (role, holder), n in holdings.items()],
         "free": free,
+        "silent": _silent(tx, args),
         "postgres_age_s": now - database.started_s,
         "has_claims": any(row and row["status"] == "claimed" for row in open_),
         "progress": str(_progress(tx)),
     }
+
+
+def _silent(tx: Transaction, args: Any) -> list[str]:
+    """Return the processes whose leases ran out within the last minute."""
+    now = now_s(tx)
+    rows = [row for role in args["roles"] for e in tx.database.runtime.group("kind", role) if (row := e.seen_by(tx))]
+    return [row["instance"] for row in rows if now - 60.0 <= row["heartbeat"] <= now - args["lease_s"]]
+
+
+@statement(META, "cut_off")
+def cut_off(tx: Transaction, args: Any) -> list[Row]:
+    sessions = sorted(tx.session.server.sessions, key=lambda session: session.number)
+    fallen = [session for session in sessions if session.process.name in args["instances"]]
+    for session in fallen:
+        session.cut()
+    return [{"ended": len(fallen)}]
 
 
 def _progress(tx: Transaction) -> int:

@@ -39,7 +39,7 @@ class Tools:
         world = self._world
         await world.faults.reach("effect.before")
         await asyncio.sleep(world.random.choice([0.001, 0.01, 0.05, 0.2]) * (0.5 + world.random.random()))
-        if world.random.random() < 0.01:
+        if world.random.random() < (0.15 if world.is_rough else 0.01):
             await asyncio.sleep(world.random.uniform(1.0, 8.0))
         world.effects[command.command_id] += 1
         await world.faults.reach("effect.after")

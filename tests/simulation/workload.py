@@ -69,8 +69,8 @@ class Workload(msgspec.Struct, kw_only=True):
         return cls(
             paths=wanted,
             failures=source.choice([0.0, 0.0, 0.05, 0.2]),
-            cancels=source.choice([0.0, 0.0, 0.2]),
-            writes=source.choice([0.0, 0.2]),
+            cancels=source.choice([0.0, 0.1, 0.4]),
+            writes=source.choice([0.0, 0.3]),
             within_s=source.choice([0.5, 2.0, 6.0]),
         )
 

@@ -5,7 +5,7 @@ import logging
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 class World:
     """Everything there is in one seed."""
 
-    def __init__(self, seed: int, *, points: frozenset[str] = frozenset(), plant: Plant | None = None) -> None:
+    def __init__(self, seed: int, *, points: Mapping[str, float] = {}, plant: Plant | None = None) -> None:
         self.seed = seed
         self.plant = plant
         self.random = random.Random(seed)
@@ -83,6 +83,7 @@ class World:
         self.claimed_rows: dict[int, int] = {}
         self.bugs: list[str] = []
         self._names: Counter[str] = Counter()
+        self.crashes_max = self.random.choice([2, 3])
         self.has_detector = self.random.random() < 0.7
         self.is_calm = False
         self.is_done = False
