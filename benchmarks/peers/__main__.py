@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from benchmarks import chain
 from benchmarks.loops import one_run
 from benchmarks.report import Figures, medians, parser_of, report
 from benchmarks.sampling import percentile
-from benchmarks.stack import bench
+from benchmarks.stack import Bench, bench
 from benchmarks.starting import latencies, start_in_flight
 from noetl_cli.embedded.databases import ensure_database
 from noetl_cli.embedded.postgres import SETTINGS, discard_postgres, start_postgres
@@ -38,6 +38,7 @@ PEER_TIMEOUT_S = 300.0
 REASON_MAX = 300
 WORKS = ("fanout", "chain", "starts")
 OURS = "noetl"
+T = TypeVar("T")
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -115,24 +116,27 @@ def ours(counts: Mapping[str, int], runs: int) -> Figures:
         told: dict[str, list[Figures]] = {work: [] for work in WORKS}
         for _ in range(runs + 1):
             figures = one_run(b, loop, {"items": counts["fanout"], "max_in_flight": 1_000})
-            told["fanout"].append({"per_s": figures["items_per_s"], "cpu_ms": figures["cpu_ms_per_item"]["all"]})
-            began_s = time.perf_counter()
-            with b.sampler() as sampler:
-                b.run(steps, {})
-                seconds = time.perf_counter() - began_s
-                b.settle()
-            told["chain"].append(
-                {"per_s": counts["chain"] / seconds, "cpu_ms": sampler.cpu.per(counts["chain"])["all"]}
+            cpu = {"cpu_ms": figures["cpu_ms_per_item"]["all"], "others_cpu": figures["others_cpu"]}
+            told["fanout"].append({"per_s": figures["items_per_s"], **cpu})
+            _ended, figures = timed(b, lambda: b.run(steps, {}), counts["chain"])
+            told["chain"].append(figures)
+            ids, figures = timed(
+                b, lambda: asyncio.run(start_in_flight(b, lone, counts["starts"], 32)), counts["starts"]
             )
-            began_s = time.perf_counter()
-            with b.sampler() as sampler:
-                ids = asyncio.run(start_in_flight(b, lone, counts["starts"], 32))
-                seconds = time.perf_counter() - began_s
-                b.settle()
             done = latencies(b, ids)
-            of_starts = {"per_s": counts["starts"] / seconds, "cpu_ms": sampler.cpu.per(counts["starts"])["all"]}
-            told["starts"].append(of_starts | {"ms_p50": done["done_ms_p50"], "ms_p99": done["done_ms_p99"]})
+            told["starts"].append({**figures, "ms_p50": done["done_ms_p50"], "ms_p99": done["done_ms_p99"]})
     return {work: medians(figures[1:]) for work, figures in told.items()}
+
+
+def timed(b: Bench, work: Callable[[], T], count: int) -> tuple[T, Figures]:
+    """Return what a work returns, and its figures for each of `count` things."""
+    with b.sampler() as sampler:
+        began_s = time.perf_counter()
+        ended = work()
+        seconds = time.perf_counter() - began_s
+        b.settle()
+    cpu = {"cpu_ms": sampler.cpu.per(count)["all"], "others_cpu": sampler.cpu.others()}
+    return ended, {"per_s": count / seconds, **cpu}
 
 
 def theirs(peer: str, folder: Path, server: Server, *, counts: Mapping[str, int], runs: int) -> Figures:
