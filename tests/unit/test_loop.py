@@ -117,6 +117,7 @@ async def test_a_bug_passes_through(bug: Exception) -> None:
 
 def test_only_our_errors_and_passing_database_errors_are_expected() -> None:
     assert is_expected(Unavailable("x")) and is_expected(psycopg.errors.LockNotAvailable("x"))
+    assert is_expected(psycopg.errors.DiskFull("x")) and is_expected(psycopg.errors.IoError("x"))
     assert not is_expected(ValueError("x")) and not is_expected(psycopg.errors.UniqueViolation("x"))
 
 
