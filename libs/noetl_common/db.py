@@ -22,8 +22,8 @@ Pool = AsyncConnectionPool[Conn]
 # Any session may take this lock to migrate; the number is arbitrary and fixed.
 MIGRATION_LOCK = 7_240_115
 
-# What may be tried again as it is: deadlock, serialization, lock timeout, shutdown, connection, resources, errors of the
-# server's disk, and a transaction cut off because this process stood still in it.
+# What may be tried again as it is: deadlock, serialization, lock timeout, shutdown, connection, resources, errors of
+# the server's disk, and a transaction cut off because this process stood still in it.
 RETRYABLE_SQLSTATES = ("40P01", "40001", "55P03", "57", "58", "08", "53", "25P03", "25P04")
 # What makes one input poison: the data itself is refused.
 POISON_SQLSTATES = ("22", "23514")
