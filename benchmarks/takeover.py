@@ -39,9 +39,13 @@ BOUNDS_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One repetition. Units: seconds; `balanced_s` from the moment the third replica was ready again."""
+    """One repetition. Units: seconds; `balanced_s` from the moment the third replica was ready again.
+
+    `taken_s`: until the shard had a new owner. The pause is longer where no report is on its way to anyone else.
+    """
 
     pause_s: float
+    taken_s: float
     balanced_s: float
     replay_s: float
     replayed: int
@@ -102,7 +106,7 @@ def one(b: Bench, where: Mapping[str, Any], mode: str) -> Seen:
     row = b.conn.execute(SQL["owner_of"], {"shard_id": shard_id}).fetchone()
     assert row is not None
     pid, port = process_of(b, row["owner"])
-    pause_s = trouble(b, mode, pid=pid, instance=row["owner"], shard_id=shard_id)
+    pause_s, taken_s = trouble(b, mode, pid=pid, instance=row["owner"], shard_id=shard_id)
     replay_s, replayed = replay_of(b, shard_id)
     restore(b, mode, pid=pid, instance=row["owner"], port=port)
     ready_s = time.monotonic()
@@ -111,11 +115,18 @@ def one(b: Bench, where: Mapping[str, Any], mode: str) -> Seen:
     b.finish(str(execution_id), items=ITEMS)
     found = b.conn.execute(SQL["twice_or_never"], {"execution_id": execution_id, "items": ITEMS}).fetchone()
     assert found is not None
-    return Seen(pause_s=pause_s, balanced_s=balanced_s, replay_s=replay_s, replayed=replayed, wrong=found["wrong"])
+    return Seen(
+        pause_s=pause_s,
+        taken_s=taken_s,
+        balanced_s=balanced_s,
+        replay_s=replay_s,
+        replayed=replayed,
+        wrong=found["wrong"],
+    )
 
 
-def trouble(b: Bench, mode: str, *, pid: int, instance: str, shard_id: int) -> float:
-    """Take the shard away from its owner; return for how many seconds nothing was decided.
+def trouble(b: Bench, mode: str, *, pid: int, instance: str, shard_id: int) -> tuple[float, float]:
+    """Take the shard away from its owner; return for how many seconds nothing was decided, and it had its old owner.
 
     Errors: Unavailable when nobody decides anything within WAIT_S.
     """
@@ -126,7 +137,7 @@ def trouble(b: Bench, mode: str, *, pid: int, instance: str, shard_id: int) -> f
     else:
         os.kill(pid, signal.SIGSTOP if mode == "freeze" else signal.SIGKILL)
         began_s = time.monotonic()
-    taken_at = None  # where the new owner began; what the old one committed last is not its doing
+    taken_at, taken_s = None, 0.0  # where the new owner began; what the old one committed last is not its doing
     while time.monotonic() - began_s < WAIT_S:
         now_epoch, now_seq = cursor(b, shard_id)
         now_s = time.monotonic()
@@ -134,9 +145,9 @@ def trouble(b: Bench, mode: str, *, pid: int, instance: str, shard_id: int) -> f
             if now_seq > seq:
                 seq, moved_s = now_seq, now_s
         elif taken_at is None:
-            taken_at = now_seq
+            taken_at, taken_s = now_seq, now_s - began_s
         elif now_seq > taken_at:
-            return now_s - (moved_s if mode == "drain" else began_s)
+            return now_s - (moved_s if mode == "drain" else began_s), taken_s
         time.sleep(LOOK_S)
     raise Unavailable(f"expected a decision of a new owner of shard {shard_id} within {WAIT_S:.0f} s")
 
@@ -226,6 +237,7 @@ def figures_of(seen: Sequence[Seen]) -> Figures:
         "pause_ms_p50": round(percentile(pauses, 0.5) * 1000),
         "pause_ms_p99": round(percentile(pauses, 0.99) * 1000),
         "pause_ms_max": round(max(pauses) * 1000),
+        "taken_ms_max": round(max(each.taken_s for each in seen) * 1000),
         "balanced_s_max": round(max(each.balanced_s for each in seen), 2),
         "replay_window_s_max": round(max(each.replay_s for each in seen), 3),
         "replayed_events_max": max(each.replayed for each in seen),
