@@ -131,6 +131,10 @@ bench-takeover: install ## Kill, freeze and drain the owner of a shard REPETITIO
 races: install ## Run every order of the steps of every race (minutes); the tests run a sample
 	@$(BIN)/python -m tests.races
 
+.PHONY: faults
+faults: install ## Write docs/FAULTS.md: what is decided for each fault, and the tests that show it
+	@$(BIN)/python -m tests.fault_matrix
+
 .PHONY: env-example
 env-example: install ## Write .env.example, docs/CONFIG.md and the table of docs/LIMITS.md from the code
 	@$(BIN)/python -m noetl_cli.reference

@@ -5,14 +5,17 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import nats
 import pytest
 
+from noetl_cli.embedded import start_nats
 from noetl_cli.embedded.server import Server
+from noetl_common import metrics
 from noetl_common.bus_values import NatsValues
 from noetl_common.core.values import KV_COPY_BYTES_MAX, KV_COPY_BYTES_MIN, Ref, TierRule
 from noetl_common.errors import ReferenceNotAvailable, Unavailable
@@ -21,6 +24,7 @@ from noetl_common.store.kv import Copies, KvTier
 from noetl_common.store.results import ResultStore, Stored
 from tests.running import wait_until
 from tests.servers import nats_server
+from tests.volumes import mounted
 
 TEXT = b'{"rows": "' + b"abc" * 40_000 + b'"}'
 NOISE = os.urandom(KV_COPY_BYTES_MAX)
@@ -185,3 +189,32 @@ async def _copying_again(store: ResultStore, values: NatsValues) -> None:
             return False
 
     await wait_until(copied, timeout_s=5.0, what="a new copy")
+
+
+async def test_a_volume_of_nats_that_is_full_costs_the_copy_alone(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with mounted(tmp_path / "server", bytes_max=1 << 20), running_nats(tmp_path / "server") as server:
+        made = NatsValues(server.url, bucket="copies")
+        try:
+            store = store_in(tmp_path / "durable", made)
+            payloads = [os.urandom(KV_COPY_BYTES_MAX // 2) for _ in range(8)]
+            before = refused()
+            stored = [await store.put(1, "step", payload) for payload in payloads]
+            assert refused() > before, "every copy found a place"
+            read = [await store.read(one.uri, one.sha256, one.compression, is_copied=True) for one in stored]
+            assert read == payloads
+        finally:
+            await made.close()
+
+
+def refused() -> float:
+    return metrics.value("noetl_object_store_ops_total", tier="kv", op="put", outcome="error")
+
+
+@contextmanager
+def running_nats(folder: Path) -> Iterator[Server]:
+    server = start_nats(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
