@@ -43,6 +43,9 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0  # without a byte of the answer
+# The same of a claim or a report. An ingest that is frozen keeps its connections open: its workers must turn to another
+# before their leases run out. Both may be sent again: claims are found again, reports are told to be duplicates.
+HOT_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
 KEEP_ALIVE_S = 3.0  # less than ingest's: a connection that it is about to close is not used again
 CREDENTIAL_TTL_S = 60.0
@@ -73,16 +76,18 @@ class Api:
     async def claim(self, pool: str, *, count: int, wait_s: float) -> Claimed:
         """Return up to `count` commands, now on lease to this worker."""
         asked = Claim(worker_id=self.worker_id, pool=pool, max=count, wait_s=wait_s)
-        return read(await self._send("POST", "/api/commands/claim", body=asked, timeout_s=TIMEOUT_S + wait_s), Claimed)
+        timeout_s = HOT_TIMEOUT_S + wait_s
+        return read(await self._send("POST", "/api/commands/claim", body=asked, timeout_s=timeout_s), Claimed)
 
     async def held(self) -> Claimed:
         """Return the commands on lease to this worker: also those of a claim whose answer was lost."""
-        return read(await self._send("GET", f"/api/workers/{self.worker_id}/claims"), Claimed)
+        path = f"/api/workers/{self.worker_id}/claims"
+        return read(await self._send("GET", path, timeout_s=HOT_TIMEOUT_S), Claimed)
 
     async def report(self, reports: list[Report]) -> Reported:
         """Return what became of each report; once it has answered, ingest holds them."""
         batch = ReportBatch(worker_id=self.worker_id, events=reports)
-        return read(await self._send("POST", "/api/events/batch", body=batch), Reported)
+        return read(await self._send("POST", "/api/events/batch", body=batch, timeout_s=HOT_TIMEOUT_S), Reported)
 
     async def note(self, command_id: int, details: Details) -> None:
         """Have what this attempt notes down kept for the next one. Errors: Conflict when the claim is another's."""
