@@ -30,7 +30,7 @@ class Config(Stores, frozen=True, kw_only=True):
     container_namespace: ContainerNamespace = ""
     pool: Annotated[str, env("NOETL_WORKER_POOL", doc="The pool whose commands this worker claims.")] = "default"
     worker_id: Annotated[str, env("NOETL_WORKER_ID", doc="This worker's name; empty: a new random one.")] = ""
-    slots: Annotated[int, env("NOETL_WORKER_SLOTS", doc="Commands that this worker runs at the same time.")] = 64
+    slots: Annotated[int, env("NOETL_WORKER_SLOTS", doc="Commands that this worker runs at the same time.")] = 256
     claim_wait_s: Annotated[
         float, env("NOETL_CLAIM_WAIT_SEC", unit="s", doc="How long ingest may hold a claim when nothing waits.")
     ] = 1.0

@@ -16,6 +16,8 @@ from services.worker.tools import CANCELLED
 
 log = get_logger(__name__)
 
+CLAIM_MIN = 16
+CLAIM_MAX = 256
 BACKLOG_FACTOR = 4  # reports that may wait, in slots: past that nothing more is claimed
 
 
@@ -69,6 +71,7 @@ class Desk:
         self.finished: deque[Report] = deque()
         self.answered: set[int] = set()  # claim tokens of the batch under way that ingest has answered for
         self.bug: BaseException | None = None
+        self._ended = 0  # commands, since the claim before
         self.report_due = asyncio.Event()
         self.slot_free = asyncio.Event()
 
@@ -77,6 +80,15 @@ class Desk:
         if len(self.finished) >= self.slots * BACKLOG_FACTOR:
             return 0
         return max(0, self.slots - len(self.running))
+
+    def appetite(self) -> int:
+        """Return how many commands to ask for: twice as many as ended since this was asked last, within limits.
+
+        So quick commands come many at a time, and slow ones a few, which leaves work to workers that ask as well.
+        """
+        wanted = max(CLAIM_MIN, 2 * self._ended)
+        self._ended = 0
+        return min(wanted, CLAIM_MAX, self.free_slots())
 
     def start(self, command: ClaimedCommand, work: Coroutine[Any, Any, Report]) -> None:
         """Run `work` as the command's task; its report joins those that wait."""
@@ -141,6 +153,7 @@ class Desk:
         finally:
             work.close()
             self.running.pop(token, None)
+            self._ended += 1
             if self._tokens.get(command.command_id) == token:
                 del self._tokens[command.command_id]
             self.slot_free.set()

@@ -219,7 +219,7 @@ async def test_leases_are_renewed_while_a_command_runs_and_let_go_once_reported(
         gate.touch()
         await peer.reported(1)
         await peer.until(lambda: peer.beats[-1].leases == [])
-    assert peer.beats[0].worker_id == "w1" and peer.beats[0].capacity == 64
+    assert peer.beats[0].worker_id == "w1" and peer.beats[0].capacity == 256
 
 
 async def test_a_busy_event_loop_loses_no_lease(peer: Peer, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from services.worker.pipeline import Machine
 
 log = get_logger(__name__)
 
-CLAIM_MAX = 256
-
 
 class Shop:
     """What performing a command takes, beside the command."""
@@ -33,14 +31,11 @@ async def run_commands_once(desk: Desk, api: Api, shop: Shop, *, pool: str, wait
     """
     if desk.bug is not None:
         raise desk.bug
-    free = desk.free_slots()
     desk.measure()
-    if free == 0:
+    if desk.free_slots() == 0:
         return 0
     began = time.monotonic()
-    claimed = await (
-        _found_again(desk, api) if desk.claim_in_doubt else _claimed(desk, api, free, pool=pool, wait_s=wait_s)
-    )
+    claimed = await (_found_again(desk, api) if desk.claim_in_doubt else _claimed(desk, api, pool=pool, wait_s=wait_s))
     if not claimed.commands:
         return 0
     metrics.observe("noetl_worker_claim_seconds", time.monotonic() - began)
@@ -53,9 +48,9 @@ async def run_commands_once(desk: Desk, api: Api, shop: Shop, *, pool: str, wait
     return len(claimed.commands)
 
 
-async def _claimed(desk: Desk, api: Api, free: int, *, pool: str, wait_s: float) -> Claimed:
+async def _claimed(desk: Desk, api: Api, *, pool: str, wait_s: float) -> Claimed:
     desk.claim_in_doubt = True
-    claimed = await api.claim(pool, count=min(free, CLAIM_MAX), wait_s=wait_s)
+    claimed = await api.claim(pool, count=desk.appetite(), wait_s=wait_s)
     desk.claim_in_doubt = False
     return claimed
 
