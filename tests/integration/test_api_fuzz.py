@@ -171,6 +171,9 @@ VALID: dict[str, tuple[Any, ...]] = {
         {"path": "tests/hello", "version": 1, "payload": {"a": 1}, "workload": {}, "parent_execution_id": 1},
         {"catalog_id": 1},
     ),
+    "/api/execute/batch": (
+        {"executions": [{"path": "tests/hello", "payload": {"a": 1}, "idempotency_key": "k"}, {"catalog_id": 1}]},
+    ),
     "/api/events": (FOREIGN, {**FOREIGN, "name": "command.failed"}),
     "/api/events/batch": (
         {"worker_id": "w", "events": [REPORT]},
