@@ -39,7 +39,7 @@ class Tools:
         world = self._world
         await world.faults.reach("effect.before")
         await asyncio.sleep(world.random.choice([0.001, 0.01, 0.05, 0.2]) * (0.5 + world.random.random()))
-        if world.random.random() < (0.15 if world.is_rough else 0.01):
+        if world.random.random() < self._slow_share(command):
             await asyncio.sleep(world.random.uniform(1.0, 8.0))
         world.effects[command.command_id] += 1
         await world.faults.reach("effect.after")
@@ -51,6 +51,13 @@ class Tools:
         if fails:
             return _failed(command, "by chance")
         return self._completed(command, context, {"ran": command.step, "index": command.iter_index})
+
+    def _slow_share(self, command: ClaimedCommand) -> float:
+        """Return how often a tool takes seconds: in a rough seed mostly where another worker may still report."""
+        world = self._world
+        if not world.is_rough or world.is_calm:
+            return 0.01
+        return 0.8 if command.attempt > 1 else 0.1
 
     def _claimed(self, command: ClaimedCommand, context: CommandContext) -> Report:
         """Take rows; an attempt after this one takes the same, as what is noted down makes it."""

@@ -38,6 +38,7 @@ from tests.simulation.workload import Client, Workload, catalog, parsed
 
 MODELS = (statements_log, statements_owners, statements_queue)
 TROUBLE_S = (2.0, 9.0)
+ROUGH_TROUBLE_S = (10.0, 16.0)  # long enough for a lease to run out, and its holder to come back
 PEACE_MAX_S = 200.0
 LOOK_S = 0.25
 ROUGH_EVERY = 4  # each so-manieth seed is a rough one: planted bugs are looked for in these
@@ -110,13 +111,14 @@ class World:
         """Run the seed to its end."""
         seed_database(self.database)
         with simulated(self):
-            wanted = {"ingest": self.random.randint(1, 3), "meta": self.random.randint(1, 2)}
-            wanted |= {"compute": self.random.randint(1, 2), "worker": self.random.randint(1, 3)}
+            least = 2 if self.is_rough else 1  # somebody who takes over
+            wanted = {"ingest": self.random.randint(least, 3), "meta": self.random.randint(1, 2)}
+            wanted |= {"compute": self.random.randint(1, 2), "worker": self.random.randint(least, 3)}
             for role, count in wanted.items():
                 for _ in range(count):
                     ROLES[role](self)
             self.client = Client(self)
-            trouble_s = self.random.uniform(*TROUBLE_S)
+            trouble_s = self.random.uniform(*(ROUGH_TROUBLE_S if self.is_rough else TROUBLE_S))
             self._plan_trouble(trouble_s)
             self.loop.run(deadline_s=trouble_s)
             if not self.invariants.found and not self.loop.failures:
