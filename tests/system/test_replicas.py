@@ -70,6 +70,18 @@ def test_one_of_each_role_is_killed(stack: Stack):
 
 
 @pytest.mark.timeout(200)
+def test_workers_go_on_with_the_ingest_that_is_left(stack: Stack):
+    execution_id = half_way(stack)
+    workers = pids(stack, "worker")
+    os.kill(pids(stack, "ingest")[1], signal.SIGKILL)
+    kills.finish(stack, execution_id, tend=False)
+    assert pids(stack, "worker") == workers
+    kills.wait(
+        stack, lambda: all(child.exit_status() is None for child in stack.children), timeout_s=30, what="its return"
+    )
+
+
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("place", [0, 1], ids=["the first", "the second"])  # one of them routes the run
 def test_an_ingest_that_is_frozen_for_longer_than_its_lease_lives_on(stack: Stack, place: int):
     execution_id = half_way(stack)
