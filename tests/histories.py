@@ -89,6 +89,7 @@ async def claimed_command(pool: Pool, execution_id: int, shard_id: int, /, **col
         "claim_token": 77,
         "cancel_requested": False,
         "available_at": "now",
+        "turn_at": "now",
         "worker_id": "w",
         "loop_epoch": 0,
         "iter_index": -1,
