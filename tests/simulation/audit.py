@@ -30,7 +30,7 @@ KINDS_MIN = 100  # of each kind of event
 
 @cache
 def known_points() -> dict[str, float]:
-    """Return every crash point, and how often a seed reaches it: seeds aim at the rare ones more often."""
+    """Return every crash point, with the share of seeds that reach it in trouble: seeds aim at the rare ones more."""
     text = (resources.files("tests.simulation") / "crash_points.json").read_text(encoding="utf-8")
     points: dict[str, float] = json.loads(text)
     return points

@@ -16,9 +16,9 @@ from tests.simulation.database import broken
 from tests.simulation.loop import RUNNING, Process, SimLoop
 
 KINDS = ("crash", "pause", "cut", "slow")
-TARGET_SHARE = 0.03  # of seeds, that aim at a crash point and reach it: the rarer a point, the more aim at it
-TARGET_SHARE_MAX = 0.9
-OCCURRENCE_MAX = 6
+TARGETS = 12  # crash points that a seed aims at: the rarer one is, the more seeds do
+SHARE_MIN = 0.02
+OCCURRENCE_MAX = 3
 ROUGH_RATE = 0.01  # of faults where none is planned, in a rough seed
 PAUSE_MAX_S = 9.0
 ROUGH_PAUSE_MIN_S = 4.5  # longer than any lease
@@ -27,9 +27,9 @@ SLOW_MAX_S = 0.6
 
 
 class Faults:
-    """The faults of one seed. `points`: {crash point: times that a seed reaches it}.
+    """The faults of one seed. `points`: {crash point: share of seeds that reach it in trouble}.
 
-    Shapes: `counts` {(kind, point): times}; `reached` {point: times}.
+    Shapes: `counts` {(kind, point): times}; `reached` {point: times}, `in_trouble` those while a fault was possible.
     """
 
     def __init__(
@@ -40,14 +40,15 @@ class Faults:
         self.is_on = True
         self.rate = ROUGH_RATE if is_rough else source.choice([0.0, 0.001, 0.003])
         self.targets: dict[str, tuple[int, str]] = {}
-        for point, times in points.items():
-            if source.random() < min(TARGET_SHARE_MAX, TARGET_SHARE / times):
-                kind = "crash" if source.random() < 0.7 else source.choice(KINDS)
-                self.targets[point] = (source.randint(1, max(1, min(OCCURRENCE_MAX, int(times)))), kind)
+        weights = [1.0 / max(share, SHARE_MIN) for share in points.values()]
+        for point in source.choices(list(points), weights, k=TARGETS) if points else ():
+            kind = "crash" if source.random() < 0.8 else source.choice(KINDS)
+            self.targets[point] = (source.randint(1, OCCURRENCE_MAX if points[point] > 0.9 else 1), kind)
         for point in FREEZES if is_rough and points else ():
             self.targets[point] = (source.randint(1, OCCURRENCE_MAX), "pause")
         self.pause_min_s = ROUGH_PAUSE_MIN_S if is_rough else 0.2
         self.reached: Counter[str] = Counter()
+        self.in_trouble: Counter[str] = Counter()
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lost: Callable[[Process], None] = lambda process: None
 
@@ -73,13 +74,14 @@ class Faults:
         process = RUNNING.get()
         if process is None or not getattr(process, "is_mortal", False):
             return
+        self.in_trouble[point] += 1
         kind = self._due(point)
         if kind is not None:
             await self._do(kind, point, process, session)
 
     def _due(self, point: str) -> str | None:
         target = self.targets.get(point)
-        if target is not None and self.reached[point] == target[0]:
+        if target is not None and self.in_trouble[point] == target[0]:
             return target[1]
         if self.random.random() < self.rate:
             return self.random.choice(KINDS)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 LEAVES, BRANCHES, TREES = 30, 40, 60
 STEPS_MAX = {"leaf": 2, "branch": 3, "tree": 5}
 RETRY_S = 0.3
+RARE = re.compile("delay:|timeout:|concurrency:")  # drawn more often: few playbooks need timers or wait for a place
+RARE_WEIGHT = 3
 
 
 @cache
@@ -63,7 +66,7 @@ class Workload(msgspec.Struct, kw_only=True):
     @classmethod
     def drawn(cls, source: random.Random) -> "Workload":
         """Return the workload that a seed draws."""
-        paths = [path for path, _text in catalog()]
+        paths = [path for path, text in catalog() for _ in range(RARE_WEIGHT if RARE.search(text) else 1)]
         # Few different ones: runs of one playbook meet in its concurrency group.
         wanted = source.choices(source.choices(paths, k=3), k=source.randint(2, 3))
         return cls(

@@ -57,6 +57,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     callbacks: int
     counts: Counter[tuple[str, str]]
     reached: Counter[str]
+    in_trouble: frozenset[str]  # crash points that it reached while a fault was possible
     kinds: Counter[str]
     digest: str  # of every commit: the same seed on the same code has the same
 
@@ -84,7 +85,7 @@ class World:
         self.claimed_rows: dict[int, int] = {}
         self.bugs: list[str] = []
         self._names: Counter[str] = Counter()
-        self.crashes_max = self.random.choice([2, 3])
+        self.crashes_max = self.random.choice([1, 2, 3])
         self.has_detector = self.random.random() < 0.7
         self.is_calm = False
         self.is_done = False
@@ -136,6 +137,7 @@ class World:
             callbacks=self.loop.callbacks,
             counts=self.faults.counts,
             reached=self.faults.reached,
+            in_trouble=frozenset(self.faults.in_trouble),
             kinds=Counter(entry.now["event_type"] for entry in self.database.event.entries.values() if entry.now),
             digest=self.invariants.digest.hexdigest()[:16],
         )
