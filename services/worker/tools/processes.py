@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import termios
+import time
 from pathlib import Path
 
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -18,20 +19,24 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "L
 READ_BYTES = 64 * 1024
 LITTLE_BYTES = 4096
 PAUSE_MIN_S, PAUSE_MAX_S = 0.001, 0.1
+DEATHS_S = 2.0
 
 
 def end_marked(mark: str) -> int:
     """Kill every process that carries `mark` in its environment, wherever it moved; return how many were found."""
-    wanted, found = f"{MARK}={mark}".encode(), 0
-    for _ in range(20):
+    wanted = f"{MARK}={mark}".encode()
+    found: set[int] = set()
+    deadline = time.monotonic() + DEATHS_S
+    while time.monotonic() < deadline:
         marked = [pid for pid in map(int, filter(str.isdigit, _listed("/proc"))) if wanted in _environ(pid)]
         if not marked:
             break
-        found += len(marked)
+        found.update(marked)
         for pid in marked:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    return found
+        time.sleep(PAUSE_MIN_S)  # the killed need the processor to die
+    return len(found)
 
 
 def sweep() -> int:
