@@ -99,6 +99,10 @@ bench-replicas: install ## Measure a fan-out of ITEMS=10000 items with 1 and 2 p
 bench-idle: install ## Measure what a stack costs that has nothing to do
 	@$(BIN)/python -m benchmarks.idle --runs $(REPEAT) $(BENCH_ARGS)
 
+.PHONY: bench-requests
+bench-requests: install ## Measure what one request costs ingest's process before anything is done for it
+	@$(BIN)/python -m benchmarks.requests --runs $(REPEAT) $(BENCH_ARGS)
+
 .PHONY: bench-peers
 bench-peers: install ## Measure other systems doing the same, each from its own packages in a temporary folder
 	@$(BIN)/python -m benchmarks.peers --runs $(REPEAT) $(BENCH_ARGS)

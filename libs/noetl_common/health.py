@@ -4,6 +4,7 @@ import asyncio
 import platform
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,6 +30,7 @@ class Health:
 
     def __init__(self, name: str, *, checks: Mapping[str, Check], inner: ASGIApp | None) -> None:
         self.stopping = False
+        self._is_cut_off = False
         self._name = name
         self._checks = checks
         self._started = False
@@ -57,11 +59,17 @@ class Health:
         self._answering.add(task)
         try:
             await (self._own if scope["path"] in self._paths else self._inner)(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._is_cut_off:
+                raise
+            with suppress(RuntimeError):  # an answer that has begun ends with its connection
+                await Response(status_code=503, headers={"retry-after": "1"})(scope, receive, send)
         finally:
             self._answering.discard(task)
 
     def cut_off(self) -> int:
-        """Cancel the requests that are still being answered; return how many."""
+        """Cancel the requests that are still being answered: they get 503; return how many."""
+        self._is_cut_off = True
         for task in self._answering:
             task.cancel()
         return len(self._answering)

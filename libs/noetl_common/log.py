@@ -87,7 +87,7 @@ def configure(
     root.addHandler(handler)
     root.setLevel(level.upper())
     # Libraries talk about each request and each reconnect; we say what matters ourselves.
-    for noisy in ("httpx", "httpcore", "nats", "asyncio", "urllib3", "hypercorn"):
+    for noisy in ("httpx", "httpcore", "nats", "asyncio", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

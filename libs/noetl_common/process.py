@@ -2,18 +2,14 @@
 
 import asyncio
 import gc
-import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar, cast
+from typing import TypeVar
 
-import hypercorn.asyncio
-import hypercorn.config
 import msgspec
 import uvloop
-from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
 from noetl_common import log as logs
@@ -21,13 +17,13 @@ from noetl_common import tracing
 from noetl_common.config import Common, check_unknown, every_known_name, load
 from noetl_common.errors import ConfigError, DependencyMissing, Unavailable
 from noetl_common.health import Health
+from noetl_common.http_server import BACKLOG, serve_http
 from noetl_common.loop import Loop, run_loop
 
 STOP_LOOPS_S = 10.0
 STOP_CALLBACK_S = 10.0
 STOP_REQUESTS_S = 2.0
 STOP_HTTP_S = 5.0
-BACKLOG = 1024
 
 EXIT_OK, EXIT_BUG, EXIT_CONFIG, EXIT_DEPENDENCY = 0, 1, 3, 4
 
@@ -59,7 +55,7 @@ async def serve(service: Service, stop: asyncio.Event, *, started: Callable[[str
     halt, closing = asyncio.Event(), asyncio.Event()
     with logs.bound(service=service.name):
         ticking = asyncio.create_task(health.watch(), name=f"{service.name}.watchdog")
-        http = asyncio.create_task(_http(health, listening, closing), name=f"{service.name}.http")
+        http = asyncio.create_task(serve_http(health, listening, closing), name=f"{service.name}.http")
         loops = [
             asyncio.create_task(run_loop(loop, halt), name=f"{service.name}.{loop.name}") for loop in service.loops
         ]
@@ -169,18 +165,6 @@ def _listen(service: Service) -> socket.socket:
     return listening
 
 
-async def _http(app: Health, listening: socket.socket, closing: asyncio.Event) -> None:
-    config = hypercorn.config.Config()
-    config.bind = [f"fd://{listening.detach()}"]
-    config.backlog = BACKLOG
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.graceful_timeout = STOP_HTTP_S
-    config.include_server_header = False
-    # Two spellings of one protocol: hypercorn's types are narrower than Starlette's.
-    await hypercorn.asyncio.serve(cast(ASGIFramework, app), config, shutdown_trigger=closing.wait)
-
-
 async def _end_loops(loops: list[asyncio.Task[None]]) -> None:
     """Wait until each loop has finished its batch; one that takes too long is cut off."""
     if not loops:
@@ -216,7 +200,6 @@ async def _end_http(http: asyncio.Task[None], health: Health) -> None:
 
 
 def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
-    # The server reports its own time limit for open connections as a cancellation: that is no failure.
     for task in tasks:
         if task.done() and not task.cancelled():
             error = task.exception()

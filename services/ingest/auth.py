@@ -1,5 +1,6 @@
 """Who may call what: bearer tokens with scopes, or nobody asked on a loopback address."""
 
+import functools
 import hashlib
 import ipaddress
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class Guard:
         if not self._local_only:
             return
         for name, given in (("Host", f"//{headers.get('host', '')}"), ("Origin", headers.get("origin", "//"))):
-            if given != "//" and not is_loopback(_host_in(given)):
+            if given != "//" and not _names_loopback(given):
                 found = given.removeprefix("//")[:100]
                 raise Unauthorized(
                     f"{name}: expected this machine while NOETL_AUTH is none, found {found!r}", status=403
@@ -82,11 +83,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _host_in(url: str) -> str:
+@functools.lru_cache(maxsize=64)
+def _names_loopback(url: str) -> bool:
     try:
-        return urlsplit(url).hostname or ""
+        return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
-        return ""
+        return False
 
 
 def _parsed(text: str) -> dict[str, list[Permission]]:

@@ -4,7 +4,7 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from noetl_common import wire
@@ -23,12 +23,17 @@ async def read_body(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> byt
     declared = request.headers.get("content-length", "")
     if re.fullmatch(r"[0-9]{1,19}", declared) and int(declared) > bytes_max:
         raise TooLarge(f"body: expected at most {bytes_max} bytes, found {declared}")
-    chunks = bytearray()
-    async for chunk in request.stream():
-        chunks += chunk
-        if len(chunks) > bytes_max:
+    before = bytearray()
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        if len(before) + len(chunk) > bytes_max:
             raise TooLarge(f"body: expected at most {bytes_max} bytes, found more")
-    return bytes(chunks)
+        if not message.get("more_body", False):
+            return bytes(before) + chunk if before else chunk
+        before += chunk
 
 
 async def read_json(request: Request, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:

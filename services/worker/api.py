@@ -47,7 +47,7 @@ TIMEOUT_S = 30.0  # without a byte of the answer
 # before their leases run out. Both may be sent again: claims are found again, reports are told to be duplicates.
 HOT_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
-KEEP_ALIVE_S = 3.0  # less than ingest's: a connection that it is about to close is not used again
+KEEP_ALIVE_S = 3.0  # less than ingest's 15: a connection that it is about to close is not used again
 CREDENTIAL_TTL_S = 60.0
 CREDENTIALS_MAX = 256
 LOOP_PAGE_ITEMS = 500

@@ -33,6 +33,7 @@ SMALLEST: dict[str, tuple[list[str], set[str]]] = {
         ["--items", "200", "--seconds", "1", "--peak-starts", "32", *ONE],
         {"alone_ms_p99", "beside_ms_p99", "peak_runs_per_s", "goodput_runs_per_s", "refused_429", "refused_503"},
     ),
+    "requests": (["--seconds", "0.5"], {"requests_per_s", "cpu_us_per_request", "floor_cpu_us_per_request"}),
     "replicas": (["--items", "50", "--most", "1"], {"items_per_s", "best"}),
 }
 
