@@ -34,6 +34,7 @@ class Admission:
         self.commands_due_max = commands_due_max
         self.lags: dict[int, int] = {}
         self.due: dict[str, int] = {}
+        self.is_asked = False  # by a start, since it was last measured
         self._shard_count = shard_count
         self._routing_lag_inputs_max = routing_lag_inputs_max
         self._starts_at_once_max = starts_at_once_max
@@ -42,6 +43,7 @@ class Admission:
     @contextmanager
     def starting(self, count: int) -> Iterator[None]:
         """Count starts as under way while the block lasts. Errors: Overloaded when there are too many."""
+        self.is_asked = True
         if self._starts and self._starts + count > self._starts_at_once_max:
             raise _refused(
                 "starts", f"{self._starts} starts are under way here, at most {self._starts_at_once_max} may be"

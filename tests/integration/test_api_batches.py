@@ -17,7 +17,7 @@ from services.ingest import append, claims, store
 from services.ingest.admission import Admission
 from services.ingest.asgi import build_asgi
 from services.ingest.endpoints import Api
-from services.ingest.loops.measure_pressure import measure_pressure_once
+from services.ingest.loops.measure_pressure import measure_pressure_once, pressure_loop
 from services.ingest.starts import Starter
 from tests.ingesting import PLAYBOOK, api_on, issue, rows_of, start_of, started
 from tests.servers import SHARD_COUNT
@@ -217,6 +217,22 @@ async def test_starts_go_round_shards_whose_routing_is_behind(api: Api, client: 
     await measure_pressure_once(pool, admission)
     answer = await batch(client, [{"path": "tests/hello"}])
     assert "routing is behind" in answer["results"][0]["error"]
+
+
+async def test_pressure_is_measured_while_starts_come_and_seldom_else(pool: Pool) -> None:
+    admission = Admission(shard_count=SHARD_COUNT)
+    loop = pressure_loop(pool, admission)
+
+    async def is_measured() -> bool:
+        admission.lags = {-1: 0}
+        await loop.once()
+        return -1 not in admission.lags
+
+    assert await is_measured()
+    assert not await is_measured()
+    with admission.starting(1):
+        assert await is_measured()
+    assert not await is_measured()
 
 
 async def test_starts_under_way_are_bounded(pool: Pool) -> None:
