@@ -35,10 +35,20 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def half_way(stack: Stack) -> int:
     """Start a run and return its id when half of its items are done."""
+    # A run may end before an ingest that was killed under it is back.
+    kills.wait(stack, lambda: answers(stack), timeout_s=30, what="an ingest that answers")
     execution_id = kills.execute(stack)
     done = kills.ITEMS // 2
     kills.wait(stack, lambda: kills.completed(stack, execution_id) >= done, timeout_s=60, what="half of the loop")
     return execution_id
+
+
+def answers(stack: Stack) -> bool:
+    assert stack.running is not None
+    try:
+        return httpx.get(f"{stack.running.api_url}/livez", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def patiently(question: Callable[[], T], default: T) -> T:
