@@ -15,13 +15,14 @@ from noetl_common.db import Pool
 from noetl_common.ids import mint_execution_id
 from noetl_common.secrets import Vault, generate_key, load_key
 from noetl_common.wire import Report, ResultRow, encode
-from services.ingest.append import Appender, Start
+from services.ingest.append import Appender
 from services.ingest.auth import Guard
 from services.ingest.bells import PoolBells
 from services.ingest.claims import Claims
 from services.ingest.endpoints import Api
 from services.ingest.starts import Starter
 from services.ingest.store import ExecutionRow
+from services.ingest.works import Start
 from tests.builders import disk_store
 from tests.servers import SHARD_COUNT
 
@@ -45,8 +46,8 @@ class Recorder:
         self.woken: list[int] = []
         self.rung: list[str] = []
 
-    def owned(self) -> dict[int, int]:
-        return dict.fromkeys(range(SHARD_COUNT), 1) if self.owns else {}
+    def epoch_of(self, shard_id: int) -> int | None:
+        return 1 if self.owns else None
 
     def offer(self, shard_id: int, events: list[Event], rows: list[ResultRow]) -> None:
         self.offered.append((shard_id, events, rows))

@@ -13,7 +13,9 @@ from noetl_common.leases import Leases
 from noetl_common.wire import Claim, Report
 from services.ingest import store_claims
 from services.ingest.append import Appender
+from services.ingest.at_once import AtOnce
 from services.ingest.bells import PoolBells
+from services.ingest.claims import Claims
 from services.ingest.handover import Handover
 from services.ingest.payloads import PayloadCache
 from services.ingest.router import Router
@@ -34,6 +36,9 @@ class GivenLeases(Leases):
     def owned(self) -> dict[int, int]:
         return dict(self.epochs)
 
+    def epoch_of(self, shard_id: int) -> int | None:
+        return self.epochs.get(shard_id)
+
     def forget(self, shard_id: int) -> None:
         self.epochs.pop(shard_id, None)
 
@@ -41,27 +46,34 @@ class GivenLeases(Leases):
 class Bench:
     """One ingest without HTTP: appender, router, claims. Owns every shard under `epoch`."""
 
-    def __init__(self, pool: Pool, folder: Path, *, epoch: int = 0) -> None:
+    def __init__(self, pool: Pool, folder: Path, *, epoch: int = 0, at_once: bool = False) -> None:
         self.pool = pool
         self.store = disk_store(folder)
         self.leases = GivenLeases(pool, dict.fromkeys(range(SHARD_COUNT), epoch))
         self.payloads = PayloadCache()
         self.handover = Handover(self.payloads)
         self.bus = MemoryBus()
-        self.appender = Appender(
-            pool, shard_count=SHARD_COUNT, handover=self.handover, leases=self.leases, bus=self.bus
-        )
-        self.starter = Starter(pool, self.appender, shard_count=SHARD_COUNT, store=self.store)
+        self.bells = PoolBells()
         self.router = Router(
             pool,
             self.leases,
             handover=self.handover,
             payloads=self.payloads,
-            bells=PoolBells(),
+            bells=self.bells,
             bus=self.bus,
             store=self.store,
             shard_count=SHARD_COUNT,
         )
+        self.claims = Claims(pool, self.bells, lease_s=30.0)
+        self.appender = Appender(
+            pool,
+            shard_count=SHARD_COUNT,
+            handover=self.handover,
+            leases=self.leases,
+            bus=self.bus,
+            short_way=AtOnce(pool, self.router, self.claims, lease_s=30.0) if at_once else None,
+        )
+        self.starter = Starter(pool, self.appender, shard_count=SHARD_COUNT, store=self.store)
 
     async def start(self, path: str, **payload: Any) -> int:
         return (await self.starter.start(Asked(path=path, payload=payload))).execution_id

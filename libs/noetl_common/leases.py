@@ -96,6 +96,11 @@ class Leases:
         now_s = self._clock.monotonic_s()
         return {shard_id: held.epoch for shard_id, held in sorted(self._held.items()) if now_s < held.until_s}
 
+    def epoch_of(self, shard_id: int) -> int | None:
+        """Return the epoch of an owned shard, None of any other."""
+        held = self._held.get(shard_id)
+        return held.epoch if held is not None and self._clock.monotonic_s() < held.until_s else None
+
     def owned_for_s(self, shard_id: int) -> float:
         """Return for how long this process has known that it owns the shard; 0 when it does not."""
         held = self._held.get(shard_id)

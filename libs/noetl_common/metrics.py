@@ -55,6 +55,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("noetl_events_ingested_total", "counter", "Inputs appended to the log.", ("event_type",)),
     Metric("noetl_append_batch_events", "histogram", "Inputs in one append transaction.", (), COUNTS),
     Metric("noetl_append_batch_seconds", "histogram", "Time of one append transaction.", (), SECONDS),
+    Metric("noetl_short_way_total", "counter", "Inputs decided before they were appended.", ("outcome",)),
     Metric("noetl_event_result_bytes", "histogram", "Size of an event's envelope.", (), BYTES),
     Metric("noetl_commands_claimed_total", "counter", "Commands given to workers.", ("pool",)),
     Metric("noetl_chunks_total", "counter", "Chunks of streamed results, by what became of them.", ("outcome",)),

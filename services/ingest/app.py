@@ -20,6 +20,7 @@ from noetl_common.subjects import COMMANDS, PROJECTED, SHARDS, last_token
 from services.ingest.admission import Admission
 from services.ingest.append import Appender
 from services.ingest.asgi import build_asgi
+from services.ingest.at_once import AtOnce
 from services.ingest.auth import guard_of
 from services.ingest.bells import Bells, PoolBells
 from services.ingest.claims import Claims
@@ -78,26 +79,27 @@ async def app(config: Config) -> AsyncIterator[Service]:
             store=store,
             shard_count=cluster.shard_count,
             env=environ_of(config.template_env),
+            name=instance,
         )
-        appender = Appender(appending, shard_count=cluster.shard_count, handover=handover, leases=leases, bus=bus)
+        claims = Claims(appending, bells, lease_s=config.command_lease_s)
+        appender = _appender(appending, router, claims, lease_s=config.command_lease_s)
         starter = _starter(config, pool, appender, store=store, shard_count=cluster.shard_count)
         api = Api(
             pool=pool,
             appender=appender,
-            claims=Claims(appending, bells, lease_s=config.command_lease_s),
+            claims=claims,
             starter=starter,
             store=store,
             vault=vault,
             guard=guard,
             shard_count=cluster.shard_count,
         )
-        await _answer_bells(bus, bells, api.projected, handover)
-        is_rung = partial(buses.hears_others, bus)
+        await _answer_bells(bus, instance, bells=bells, projected=api.projected, handover=handover)
         yield Service(
             name="ingest",
             loops=[
                 renewal_loop(leases),
-                *router_loops(router, shard_count=cluster.shard_count, is_rung=is_rung),
+                *router_loops(router, shard_count=cluster.shard_count, is_rung=partial(buses.hears_others, bus)),
                 pressure_loop(pool, starter.admission),
             ],
             checks={"postgres": lambda: _check_postgres(pool), "leases": lambda: _check_leases(leases)},
@@ -122,6 +124,17 @@ async def _leases(config: Config, stack: AsyncExitStack, *, instance: str, bus: 
         clock=SystemClock(),
         bus=bus,
         lock=lock,
+    )
+
+
+def _appender(pool: Pool, router: Router, claims: Claims, *, lease_s: float) -> Appender:
+    return Appender(
+        pool,
+        shard_count=router.shard_count,
+        handover=router.handover,
+        leases=router.leases,
+        bus=router.bus,
+        short_way=AtOnce(pool, router, claims, lease_s=lease_s),
     )
 
 
@@ -152,13 +165,19 @@ def _pool(config: Config, instance: str, *, name: str, size: int, only_lookups: 
     )
 
 
-async def _answer_bells(bus: buses.Bus, bells: PoolBells, projected: Bells, handover: Handover) -> None:
-    async def on_shard(subject: str, _payload: bytes) -> None:
+async def _answer_bells(
+    bus: buses.Bus, instance: str, *, bells: PoolBells, projected: Bells, handover: Handover
+) -> None:
+    async def on_commands(subject: str, payload: bytes) -> None:
+        if payload != instance.encode():  # what this process says, it knows
+            await bells.on_message(subject, payload)
+
+    async def on_shard(subject: str, payload: bytes) -> None:
         token = last_token(subject)
-        if token.isdigit():
+        if token.isdigit() and payload != instance.encode():
             handover.wake(int(token))
 
-    await bus.subscribe(f"{COMMANDS}.*", bells.on_message)
+    await bus.subscribe(f"{COMMANDS}.*", on_commands)
     await bus.subscribe(f"{SHARDS}.*", on_shard)
     await bus.subscribe(f"{PROJECTED}.*", projected.on_message)
 

@@ -5,10 +5,8 @@ A lone input commits at once; under load the batches form by themselves while th
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
-
-import msgspec
 
 from noetl_common import metrics
 from noetl_common.clock import Clock, SystemClock
@@ -16,12 +14,12 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
 from noetl_common.db import Pool, is_poison, is_retryable, lacks_partition, utc_now_text
 from noetl_common.errors import Invalid, Overloaded, Unavailable
-from noetl_common.event_log import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from noetl_common.log import get_logger
 from noetl_common.loop import back_off_s
 from noetl_common.subjects import shard_bell
-from noetl_common.wire import Outcome, Report, ResultRow, encode
+from noetl_common.wire import Outcome, Report, ResultRow
 from services.ingest import store
+from services.ingest.works import PARTIAL, Start, Work, entry_of, take, work_of_event, work_of_report, work_of_start
 
 log = get_logger(__name__)
 
@@ -29,21 +27,14 @@ QUEUE_INPUTS_MAX = 5_000  # per shard; beyond it callers are told to come back
 QUEUE_BEFORE_STARTS_MAX = 1_000  # per shard; beyond it starts are: the rest of the queue is for what finishes work
 CALLER_WAIT_MAX_S = 30.0
 RETRY_PAUSE_S = 0.02
-ROW_BYTES = 400  # of an input beside its result: a batch is limited by bytes, roughly
-PARTIAL = "call.partial"
-STATUS_OF = {
-    "command.completed": "COMPLETED",
-    "command.failed": "FAILED",
-    "command.cancelled": "CANCELLED",
-    PARTIAL: "PARTIAL",
-}
+SHORT_WAY_SHARDS_MAX = 64  # in one commit
 
 
 class Owners(Protocol):
     """Which shards are routed by this process (noetl_common.leases.Leases)."""
 
-    def owned(self) -> dict[int, int]:
-        """Return {shard: epoch}."""
+    def epoch_of(self, shard_id: int) -> int | None:
+        """Return the epoch under which it is, None when it is not."""
 
 
 class Handing(Protocol):
@@ -63,28 +54,22 @@ class Ringing(Protocol):
         """Send, best effort."""
 
 
-class Start(msgspec.Struct, kw_only=True):
-    """A new execution: its row, its first input, its workload's row when that is not inline."""
+class ShortWay(Protocol):
+    """What decides inputs before they are appended, and commits both together (services.ingest.at_once.AtOnce)."""
 
-    execution: store.ExecutionRow
-    event: Event
-    rows: list[ResultRow] = []
+    def takes(self, shard_id: int, works: Collection[Work]) -> bool:
+        """Return True when these, all that waits for the shard, may go the short way now."""
 
-
-class Work(msgspec.Struct, kw_only=True):
-    """One input in the queue. Its caller awaits `done`; abandoned work is dropped before it is written."""
-
-    done: asyncio.Future[tuple[int, Outcome]]
-    event: Event
-    bytes: int
-    report: Report | None = None
-    worker_id: str = ""
-    start: Start | None = None
-    rows: list[ResultRow] = []
+    async def commit(self, parts: Mapping[int, list[Work]]) -> dict[int, list[store.Written]]:
+        """Return what became of the works of each shard; a shard that is missing has to go the long way."""
 
 
 class Appender:
-    """The append path of one process. Inputs of one shard commit in the order they were given."""
+    """The append path of one process. Inputs of one shard commit in the order they were given.
+
+    What comes for shards that this process routes, a little at a time, goes the short way, which one task looks after
+    for all of them. All else goes the long way: a flusher a shard, and the router behind it.
+    """
 
     def __init__(
         self,
@@ -95,6 +80,7 @@ class Appender:
         leases: Owners,
         bus: Ringing,
         clock: Clock | None = None,
+        short_way: ShortWay | None = None,
     ) -> None:
         self._pool = pool
         self._shard_count = shard_count
@@ -104,6 +90,10 @@ class Appender:
         self._clock = clock or SystemClock()
         self._queues: dict[int, deque[Work]] = {}
         self._flushers: dict[int, asyncio.Task[None]] = {}
+        self._short_way = short_way
+        self._short: dict[int, None] = {}  # shards with work that waits to go the short way, in order
+        self._under_way: frozenset[int] = frozenset()  # shards whose work is going it
+        self._short_task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def report(self, worker_id: str, reports: Sequence[Report]) -> list[tuple[int, Outcome]]:
@@ -113,7 +103,7 @@ class Appender:
         Errors: Unavailable when the queue is full or Postgres has not answered within 30 s; Invalid for an input
         that the log refuses even in its degraded form.
         """
-        works = [self._work_of(worker_id, report) for report in reports]
+        works = [work_of_report(worker_id, report) for report in reports]
         return await self._submit(works)
 
     async def append(self, events: Sequence[Event], *, rows: Sequence[ResultRow] = ()) -> list[int]:
@@ -121,7 +111,7 @@ class Appender:
 
         `rows`: results that the first of them names, written with it. Errors: as `report`.
         """
-        works = [self._work(event, bytes_=len(encode(event))) for event in events]
+        works = [work_of_event(event) for event in events]
         if rows:
             works[0].rows = list(rows)
         return [event_id for event_id, _outcome in await self._submit(works)]
@@ -138,11 +128,7 @@ class Appender:
 
     async def start_many(self, starts: Sequence[Start]) -> list[int | BaseException]:
         """Start executions, those of a shard in one transaction; return what `start` returns or raises, for each."""
-        works = []
-        for start in starts:
-            work = self._work(start.event, bytes_=len(encode(start.event)))
-            work.start, work.rows = start, start.rows
-            works.append(work)
+        works = [work_of_start(start) for start in starts]
         for part in self._by_shard(works).values():
             try:
                 self._enqueue(part, waiting_max=QUEUE_BEFORE_STARTS_MAX, refusal=Overloaded)
@@ -155,45 +141,12 @@ class Appender:
     async def close(self) -> None:
         """Let the batches under way finish and refuse new ones."""
         self._closed = True
-        tasks = list(self._flushers.values())
+        tasks = [*self._flushers.values(), *([self._short_task] if self._short_task else [])]
         if tasks:
             _done, late = await asyncio.wait(tasks, timeout=5.0)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-
-    def _work(self, event: Event, *, bytes_: int) -> Work:
-        event.event_time = event.event_time or utc_now_text()
-        done: asyncio.Future[tuple[int, Outcome]] = asyncio.get_running_loop().create_future()
-        return Work(done=done, event=event, bytes=bytes_)
-
-    def _work_of(self, worker_id: str, report: Report) -> Work:
-        report.result.status = STATUS_OF[report.event_type]
-        dedup_key = f"done:{report.command_id}"
-        if report.event_type == PARTIAL:
-            report.result.context = {"task": report.task, "chunk": report.chunk}
-            dedup_key = f"partial:{report.command_id}:{report.task}:{report.chunk}"
-        event = Event(
-            execution_id=report.execution_id,
-            event_type=report.event_type,
-            step=report.step,
-            command_id=report.command_id,
-            attempt=report.attempt,
-            loop_epoch=report.loop_epoch,
-            iter_index=report.iter_index,
-            status=report.result.status,
-            result=report.result,
-            meta=report.meta,
-            dedup_key=dedup_key,
-            worker_id=worker_id,
-            event_time=report.event_time,
-        )
-        inline_bytes = sum(memoryview(row.inline).nbytes for row in report.results if row.inline is not None)
-        result_bytes = len(encode(report.result))
-        metrics.observe("noetl_event_result_bytes", result_bytes)
-        work = self._work(event, bytes_=ROW_BYTES + result_bytes + inline_bytes)
-        work.report, work.worker_id, work.rows = report, worker_id, report.results
-        return work
 
     async def _submit(self, works: list[Work]) -> list[tuple[int, Outcome]]:
         self._enqueue(works)
@@ -238,15 +191,65 @@ class Appender:
                 raise refusal(f"shard {shard_id}: {waiting} inputs are waiting, at most {waiting_max} may")
         for shard_id, part in by_shard.items():
             self._queues.setdefault(shard_id, deque()).extend(part)
-            flusher = self._flushers.get(shard_id)
-            if flusher is None or flusher.done():
-                self._flushers[shard_id] = asyncio.create_task(self._flush(shard_id), name=f"ingest.append.{shard_id}")
+            self._serve(shard_id)
+
+    def _serve(self, shard_id: int) -> None:
+        """Have what waits for a shard committed, the short way or the long one."""
+        flusher = self._flushers.get(shard_id)
+        if shard_id in self._short or shard_id in self._under_way or (flusher is not None and not flusher.done()):
+            return  # it is looked after
+        if self._short_way is None or not self._short_way.takes(shard_id, self._queues[shard_id]):
+            self._flushers[shard_id] = asyncio.create_task(self._flush(shard_id), name=f"ingest.append.{shard_id}")
+            return
+        self._short[shard_id] = None
+        if self._short_task is None or self._short_task.done():
+            self._short_task = asyncio.create_task(self._go_short_way(self._short_way), name="ingest.append.at_once")
+
+    async def _go_short_way(self, short_way: ShortWay) -> None:
+        """Commit what waits to go the short way, all shards together, again and again until there is none."""
+        while self._short:
+            waiting, self._short = list(self._short), {}
+            parts: dict[int, list[Work]] = {}
+            for shard_id in waiting:
+                queue = self._queues[shard_id]
+                if not short_way.takes(shard_id, queue):
+                    self._serve(shard_id)
+                elif len(parts) < SHORT_WAY_SHARDS_MAX:
+                    if part := take(queue):
+                        parts[shard_id] = part
+                else:
+                    self._short[shard_id] = None
+            if not parts:
+                continue
+            self._under_way = frozenset(parts)
+            began_s = self._clock.monotonic_s()
+            try:
+                written = await short_way.commit(parts)
+            except Exception:
+                log.exception("append.bug", inputs=sum(map(len, parts.values())))
+                written = {}
+            finally:
+                self._under_way = frozenset()
+            metrics.observe("noetl_append_batch_seconds", self._clock.monotonic_s() - began_s)
+            for shard_id, part in parts.items():
+                if shard_id in written:
+                    metrics.observe("noetl_append_batch_events", len(part))
+                    _answer(part, written[shard_id])
+                else:
+                    self._go_long_way(shard_id, part)
+                if self._queues[shard_id]:
+                    self._serve(shard_id)
+
+    def _go_long_way(self, shard_id: int, part: list[Work]) -> None:
+        """Put works that could not go the short way back in front of those that came meanwhile."""
+        self._queues[shard_id].extendleft(reversed(part))
+        self._flushers[shard_id] = asyncio.create_task(self._flush(shard_id), name=f"ingest.append.{shard_id}")
 
     async def _flush(self, shard_id: int) -> None:
         """Commit batch after batch until the shard's queue is empty."""
         queue = self._queues[shard_id]
         while queue:
-            batch = _take(queue)
+            batch = take(queue)
             if not batch:
                 continue
             try:
@@ -281,7 +284,7 @@ class Appender:
         while True:
             began_s = self._clock.monotonic_s()
             try:
-                written = await store.append_batch(self._pool, shard_id, [_entry(work) for work in batch])
+                written = await store.append_batch(self._pool, shard_id, [entry_of(work) for work in batch])
                 break
             except Exception as error:
                 if not is_retryable(error):
@@ -306,42 +309,27 @@ class Appender:
                 work.event.event_id = one.event_id
                 events.append(work.event)
                 rows += work.rows
-            if not work.done.done():
-                work.done.set_result((one.event_id, one.outcome))
-        _count(batch, written)
+        _answer(batch, written)
         if not events:
             return
-        if shard_id in self._leases.owned():
+        if self._leases.epoch_of(shard_id) is not None:
             self._handover.offer(shard_id, events, rows)
         else:
             await self._bus.publish(shard_bell(shard_id))
 
     async def _nudge(self, shard_id: int) -> None:
-        if shard_id in self._leases.owned():
+        if self._leases.epoch_of(shard_id) is not None:
             self._handover.wake(shard_id)
         else:
             await self._bus.publish(shard_bell(shard_id))
 
 
-def _take(queue: deque[Work]) -> list[Work]:
-    """Return the next batch, without what nobody waits for any more."""
-    batch: list[Work] = []
-    bytes_ = 0
-    while queue and len(batch) < BATCH_EVENTS_MAX and (not batch or bytes_ + queue[0].bytes <= BATCH_BYTES_MAX):
-        work = queue.popleft()
+def _answer(batch: list[Work], written: list[store.Written]) -> None:
+    """Tell the callers what became of their inputs."""
+    for work, one in zip(batch, written, strict=True):
         if not work.done.done():
-            batch.append(work)
-            bytes_ += work.bytes
-    return batch
-
-
-def _entry(work: Work) -> store.Entry:
-    claim = None
-    if work.report is not None:
-        token, attempt = work.report.claim_token, work.report.attempt
-        claim = store.Finishing(claim_token=token, worker_id=work.worker_id, attempt=attempt)
-    execution = work.start.execution if work.start else None
-    return store.Entry(event=work.event, rows=work.rows, claim=claim, execution=execution)
+            work.done.set_result((one.event_id, one.outcome))
+    _count(batch, written)
 
 
 def _degrade(work: Work, error: Exception) -> bool:

@@ -1,10 +1,12 @@
 """Doorbells: what a request that is held waits on instead of asking the database again and again."""
 
 import asyncio
+import math
 
 from noetl_common.subjects import commands_bell, last_token
 
 BELLS_MAX = 1024
+STROKE_S = 0.05
 
 
 class Bells:
@@ -13,6 +15,7 @@ class Bells:
     def __init__(self) -> None:
         self._rung: dict[str, int] = {}
         self._waiting: dict[str, asyncio.Event] = {}
+        self._due: set[tuple[str, int]] = set()
 
     def ring(self, name: str) -> None:
         """Wake whoever waits for this bell."""
@@ -22,6 +25,17 @@ class Bells:
         event = self._waiting.pop(name, None)
         if event is not None:
             event.set()
+
+    def ring_later(self, name: str, delay_s: float) -> None:
+        """Ring when something becomes due, to within a twentieth of a second."""
+        due = (name, math.ceil((asyncio.get_running_loop().time() + delay_s) / STROKE_S))
+        if due not in self._due and len(self._due) < BELLS_MAX:
+            self._due.add(due)
+            asyncio.get_running_loop().call_at(due[1] * STROKE_S, self._strike, due)
+
+    def _strike(self, due: tuple[str, int]) -> None:
+        self._due.discard(due)
+        self.ring(due[0])
 
     async def close(self) -> None:
         """Wake everyone: the process stops."""

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from noetl_common.wire import (
 )
 from services.ingest import store_claims as store
 from services.ingest.bells import PoolBells
+from services.ingest.held_claims import Gone, HeldClaim, HeldClaims
 
 CLAIM_MAX = 256
 CLAIMS_HELD_MAX = 1_000  # by one process, while nothing waits for them
@@ -31,6 +33,9 @@ WAIT_MAX_S = 5.0
 # Of a command claimed by its event: public workers say that they live every 15 s, or not at all.
 SINGLE_LEASE_S = 120.0
 CACHE_BYTES_MAX = 32 * 1024 * 1024
+ROWS_MAX = 2_000  # small results of reports, which the next commands are likely to name
+ROW_BYTES = 400  # of a result's row beside its payload, roughly
+LOOK_AGAIN_S = 1.0  # into a pool that was found empty, though nothing rang: a bell may be lost, a retry come due
 
 
 class ActiveClaim(Conflict):
@@ -49,8 +54,18 @@ class Bundle(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class Looked(msgspec.Struct, frozen=True):
+    """The last look into a pool that left nothing to claim: how often its bell had rung then, until when it counts."""
+
+    mark: int
+    until_s: float
+
+
+NEVER = Looked(-1, 0.0)
+
+
 class Claims:
-    """The claiming side of one process. Contexts and results never change, so those read are kept for a while."""
+    """The claiming side of one process. Contexts and results never change, so those seen are kept for a while."""
 
     def __init__(self, pool: Pool, bells: PoolBells, *, lease_s: float) -> None:
         self._pool = pool
@@ -58,13 +73,18 @@ class Claims:
         self._lease_s = lease_s
         self._bundles: OrderedDict[tuple[int, int], Bundle] = OrderedDict()
         self._bundles_bytes = 0
+        self._rows: OrderedDict[tuple[int, int], ResultRow] = OrderedDict()
+        self._looked: dict[str, Looked] = {}
         self._held = 0
+        self.waiting = HeldClaims()
 
-    async def claim(self, wanted: Claim, *, is_gone: Callable[[], Awaitable[bool]] | None = None) -> Claimed:
+    async def claim(self, wanted: Claim, *, is_gone: Gone | None = None) -> Claimed:
         """Return commands on lease to the worker; hold the request up to `wait_s` while there are none.
 
-        Holding costs no query: it ends at a ring of the pool's bell. `is_gone` tells that the client went away
-        meanwhile: nothing is leased to it then. Errors: Overloaded when too many claims are held already.
+        Holding costs no query: it ends at a ring of the pool's bell, or with commands that were issued to the worker.
+        Who comes while the pool is known to be empty, by a look since the last ring, is held without another one.
+        `is_gone` tells that the client went away meanwhile: nothing is leased to it then.
+        Errors: Overloaded when too many claims are held already; Unavailable when it is not known what was leased.
         """
         if self._held >= CLAIMS_HELD_MAX:
             message = f"{self._held} claims are under way here, at most {CLAIMS_HELD_MAX} may be"
@@ -75,22 +95,52 @@ class Claims:
         finally:
             self._held -= 1
 
-    async def _claimed(self, wanted: Claim, is_gone: Callable[[], Awaitable[bool]] | None) -> Claimed:
-        deadline_s = asyncio.get_running_loop().time() + min(max(wanted.wait_s, 0.0), WAIT_MAX_S)
+    async def _claimed(self, wanted: Claim, is_gone: Gone | None) -> Claimed:
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + min(max(wanted.wait_s, 0.0), WAIT_MAX_S)
         max_ = min(max(wanted.max, 1), CLAIM_MAX)
-        while True:
+        commands: list[ClaimedCommand] = []
+        while not commands:
             mark = self._bells.mark(wanted.pool)
-            commands = await store.claim_commands(
-                self._pool, pool_name=wanted.pool, worker_id=wanted.worker_id, max_=max_, lease_s=self._lease_s
-            )
-            left_s = deadline_s - asyncio.get_running_loop().time()
-            if commands or left_s <= 0 or not await self._bells.wait(wanted.pool, left_s, since=mark):
+            looked = self._looked.get(wanted.pool, NEVER)
+            if wanted.wait_s <= 0 or looked.mark != mark or now_s() >= looked.until_s:
+                looked = Looked(mark, now_s() + LOOK_AGAIN_S)
+                commands = await self._leased(wanted, max_, looked)
+            left_s = deadline_s - now_s()
+            if commands or left_s <= 0:
                 break
-            if is_gone is not None and await is_gone():
+            held = HeldClaim(wanted, room=max_, is_gone=is_gone)
+            commands = await self._given(held, min(left_s, looked.until_s - now_s()), mark=mark)
+            if not commands and is_gone is not None and await is_gone():
                 break
         if commands:
             metrics.inc("noetl_commands_claimed_total", len(commands), pool=wanted.pool)
         return await self._with_contexts(commands)
+
+    async def _leased(self, wanted: Claim, max_: int, looked: Looked) -> list[ClaimedCommand]:
+        """Lease commands that wait; the look counts for others from now on, unless it finds something."""
+        self._looked[wanted.pool] = looked
+        commands: list[ClaimedCommand] | None = None
+        try:
+            commands = await store.claim_commands(
+                self._pool, pool_name=wanted.pool, worker_id=wanted.worker_id, max_=max_, lease_s=self._lease_s
+            )
+            return commands
+        finally:
+            if commands != []:
+                self._looked.pop(wanted.pool, None)
+
+    async def _given(self, held: HeldClaim, wait_s: float, *, mark: int) -> list[ClaimedCommand]:
+        """Return what a waiting worker is given; nothing when the pool's bell rings, or after `wait_s`."""
+        ringing = asyncio.create_task(self._bells.wait(held.pool, wait_s, since=mark))
+        ends: list[asyncio.Future[Any]] = [ringing, held.given]
+        self.waiting.hold(held)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return await held.given if held.is_reserved else []
+        finally:
+            self.waiting.drop(held)
+            ringing.cancel()
 
     async def held(self, worker_id: str) -> Claimed:
         """Return what the worker holds on lease: the answer to a claim that never reached it."""
@@ -158,12 +208,25 @@ class Claims:
         bundles = await self._bundles_of(keys)
         rows = {(row.execution_id, row.ref_id): row for bundle in bundles.values() for row in bundle.rows}
         wanted = _small(ref for command in commands if command.item for ref in (command.item.ref, command.item.prior))
+        rows |= {key: self._rows[key] for key in wanted if key not in rows and key in self._rows}
         missing = [key for key in wanted if key not in rows]
         if missing:
             for row in await store.read_results(self._pool, missing):
                 rows[row.execution_id, row.ref_id] = row
         contexts = {context_id: bundle.context for (_execution_id, context_id), bundle in bundles.items()}
         return Claimed(commands=commands, contexts=contexts, results=list(rows.values()), lease_s=self._lease_s)
+
+    def keep(self, contexts: Mapping[int, CommandContext], *, rows: Iterable[ResultRow]) -> None:
+        """Keep contexts by id, and small results, that were committed just now: they need not be read."""
+        for row in rows:
+            if row.inline is not None:
+                self._rows[row.execution_id, row.ref_id] = row
+        while len(self._rows) > ROWS_MAX:
+            self._rows.popitem(last=False)
+        for context_id, context in contexts.items():
+            keys = _small(refs_of(context))
+            if all(key in self._rows for key in keys):
+                self._bundle((context.execution_id, context_id), context, tuple(self._rows[key] for key in keys))
 
     async def _bundles_of(self, keys: set[tuple[int, int]]) -> dict[tuple[int, int], Bundle]:
         found = {key: self._bundles[key] for key in keys if key in self._bundles}
@@ -177,19 +240,19 @@ class Claims:
         rows = {(row.execution_id, row.ref_id): row for row in await store.read_results(self._pool, list(needs))}
         for execution_id, context_id, context in contexts:
             mine = tuple(rows[key] for key in _small(refs_of(context)) if key in rows)
-            size = len(encode(context)) + sum(len(encode(row)) for row in mine)
-            found[execution_id, context_id] = Bundle(context, mine, size)
-            self._keep((execution_id, context_id), found[execution_id, context_id])
+            found[execution_id, context_id] = self._bundle((execution_id, context_id), context, mine)
         return found
 
-    def _keep(self, key: tuple[int, int], bundle: Bundle) -> None:
+    def _bundle(self, key: tuple[int, int], context: CommandContext, rows: tuple[ResultRow, ...]) -> Bundle:
         if key in self._bundles:
-            return
-        self._bundles[key] = bundle
-        self._bundles_bytes += bundle.bytes
+            return self._bundles[key]
+        size = len(encode(context)) + sum(row.bytes + ROW_BYTES for row in rows)
+        bundle = self._bundles[key] = Bundle(context, rows, size)
+        self._bundles_bytes += size
         while self._bundles_bytes > CACHE_BYTES_MAX:
             _key, dropped = self._bundles.popitem(last=False)
             self._bundles_bytes -= dropped.bytes
+        return bundle
 
 
 def refs_of(context: CommandContext) -> list[Ref]:

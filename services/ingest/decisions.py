@@ -157,17 +157,9 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
         for child in d.children
     ]
     events = [event for d in decisions for event in d.events]
-    contexts = [
-        {"execution_id": context.execution_id, "context_id": context_id, "body": context}
-        for d in decisions
-        for context_id, context in d.contexts.items()
-    ]
+    contexts = [row for d in decisions for row in context_rows(d)]
     commands = [command for d in decisions for command in d.commands]
-    timers = [
-        {"execution_id": d.state.execution_id, "cause_event_id": d.state.last_event_id, **msgspec.to_builtins(timer)}
-        for d in decisions
-        for timer in d.timers
-    ]
+    timers = [row for d in decisions for row in timer_rows(d)]
     states = {d.state.execution_id: d.state for d in decisions}
     shard = {"shard_id": batch.shard_id}
     for query, name, rows in (  # a field left out of an event or a command is at its default
@@ -176,7 +168,7 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
         ("insert_contexts", "contexts", contexts),
         ("insert_commands", "commands", commands),
         ("insert_timers", "timers", timers),
-        ("upsert_states", "states", [_state_row(state) for state in states.values()]),
+        ("upsert_states", "states", [state_row(state) for state in states.values()]),
     ):
         if rows:
             await conn.execute(SQL[query], {**shard, name: json_text(rows)})
@@ -185,7 +177,22 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
         await conn.execute(SQL["drop_timers"], {"execution_ids": ended})
 
 
-def _state_row(state: ExecutionState) -> dict[str, Any]:
+def context_rows(decision: Decision) -> list[dict[str, Any]]:
+    """Return the contexts of a decision's commands as records of their table."""
+    return [
+        {"execution_id": context.execution_id, "context_id": context_id, "body": context}
+        for context_id, context in decision.contexts.items()
+    ]
+
+
+def timer_rows(decision: Decision) -> list[dict[str, Any]]:
+    """Return the timers of a decision as records of their table."""
+    cause = {"execution_id": decision.state.execution_id, "cause_event_id": decision.state.last_event_id}
+    return [{**cause, **msgspec.to_builtins(timer)} for timer in decision.timers]
+
+
+def state_row(state: ExecutionState) -> dict[str, Any]:
+    """Return a fold as a record of its table."""
     return {"execution_id": state.execution_id, "last_event_id": state.last_event_id, "state": state}
 
 

@@ -37,6 +37,10 @@ class Handover:
         """Return True while, as far as is known, the shard's queue holds all that is not routed."""
         return shard_id in self._whole
 
+    def is_at_rest(self, shard_id: int) -> bool:
+        """Return True while, as far as is known, all of the shard's inputs are routed."""
+        return shard_id in self._whole and not self._queues.get(shard_id)
+
     def set_whole(self, shard_id: int, is_whole: bool) -> None:
         """Note whether the shard's log holds more than its queue. Said before it is read, a bell meanwhile counts."""
         if is_whole:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from noetl_common.core.parse import parse
 from noetl_common.core.playbook import Playbook
 from noetl_common.core.routing.draft import CatalogEntry, Decision, NeedPlaybook, Wanted, World
 from noetl_common.core.scope import NeedPayload
-from noetl_common.core.shard import seq_in, shard_in
+from noetl_common.core.shard import event_id, seq_in, shard_in
 from noetl_common.core.state import ExecutionState
 from noetl_common.db import Pool, is_refused, is_retryable, lacks_partition, violates
 from noetl_common.errors import Fenced, NoetlError, PlaybookError, ReferenceNotAvailable, Unavailable
@@ -23,6 +23,7 @@ from noetl_common.ids import mint_execution_id
 from noetl_common.leases import Leases
 from noetl_common.log import get_logger
 from noetl_common.store.results import ResultStore
+from noetl_common.wire import ResultRow
 from services.ingest import decisions
 from services.ingest.bells import PoolBells
 from services.ingest.decisions import Applied, Batch
@@ -69,6 +70,7 @@ class Router:
         store: ResultStore,
         shard_count: int,
         env: Mapping[str, str] = {},
+        name: str = "",
     ) -> None:
         self.pool = pool
         self.leases = leases
@@ -79,13 +81,23 @@ class Router:
         self.store = store
         self.shard_count = shard_count
         self.env = env
+        self._name = name.encode()  # goes along with each bell: who rings knows already
         self._shards: dict[int, Shard] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
         self._load_failures: dict[int, int] = {}  # {event id: times its payloads could not be read}
 
+    def lock(self, shard_id: int) -> asyncio.Lock:
+        """Return what whoever decides inputs of the shard holds from its first look until the commit."""
+        return self._locks.setdefault(shard_id, asyncio.Lock())
+
     async def route_once(self, shard_id: int) -> int:
         """Route the next batch of a shard; return how many inputs, 0 when there is none or it is not ours."""
-        epoch = self.leases.owned().get(shard_id)
+        async with self.lock(shard_id):
+            return await self._route_once(shard_id)
+
+    async def _route_once(self, shard_id: int) -> int:
+        epoch = self.leases.epoch_of(shard_id)
         if epoch is None:
             self._give_up(shard_id)
             return 0
@@ -116,6 +128,74 @@ class Router:
         self.leases.recoveries.advance(shard_id, len(batch.decisions))
         _measure(batch, seconds=time.monotonic() - began_s)
         return len(batch.decisions)
+
+    def is_at_rest(self, shard_id: int) -> bool:
+        """Return True when, as far as is known, all of an owned shard is routed, and nobody is at it."""
+        shard = self._shards.get(shard_id)
+        return (
+            shard is not None
+            and shard.epoch == self.leases.epoch_of(shard_id)
+            and self.handover.is_at_rest(shard_id)
+            and not self.lock(shard_id).locked()
+        )
+
+    def decide_ahead(self, shard_id: int, inputs: Sequence[Event], rows: Sequence[ResultRow]) -> Batch | None:
+        """Decide what is not in the log yet as the next inputs of a shard at rest; None when that takes reading.
+
+        Gives them their ids. The caller holds the shard's lock until it has said what became of them: `settle` or
+        `withdraw`. `rows`: the small results that they name.
+        """
+        shard = self._shards[shard_id]
+        batch = Batch(shard_id=shard_id, epoch=shard.epoch, old_seq=shard.seq, new_seq=shard.seq, decisions=[])
+        for row in rows:
+            if row.inline is not None:
+                self.payloads.put_encoded(row.execution_id, row.ref_id, bytes(row.inline))
+                shard.made.append((row.execution_id, row.ref_id))
+        states: dict[int, ExecutionState] = {}
+        for event in inputs:
+            batch.new_seq += 1
+            event.event_id = event_id(shard_id, batch.new_seq)
+            decision = self._decided_ahead(shard, states, event)
+            if decision is None:
+                return None
+            states[event.execution_id] = decision.state
+            self._keep_made(shard, decision)
+            batch.decisions.append(decision)
+        return batch
+
+    def _decided_ahead(self, shard: Shard, states: Mapping[int, ExecutionState], event: Event) -> Decision | None:
+        state = states.get(event.execution_id) or shard.states.get(event.execution_id)
+        if event.event_type == "playbook.started":
+            state = ExecutionState(execution_id=event.execution_id)
+        playbook = self._playbooks.get(event.catalog_id or (state.catalog_id if state else 0))
+        if state is None or state.is_terminal or playbook is None:
+            return None
+        event.catalog_id = event.catalog_id or state.catalog_id
+        event.parent_execution_id = event.parent_execution_id or state.parent_execution_id
+        world = World(
+            load=self.payloads.load, playbooks={}, fresh_ids=_fresh_ids(), tiers=self.store.rule, env=self.env
+        )
+        try:
+            decision = route.decide(playbook, state, event, world=world)
+        except Exception:
+            return None  # something is to be read first, or it is poison: routing it the long way shows which
+        reaches_out = decision.children or decision.inputs or decision.cancels_commands
+        return None if reaches_out or decision.state.group is not None else decision
+
+    async def settle(self, batch: Batch) -> None:
+        """Remember decisions that were made ahead and are committed now."""
+        shard = self._shards[batch.shard_id]
+        shard.states.update({decision.state.execution_id: decision.state for decision in batch.decisions})
+        await self._committed(shard, batch, Applied())
+        self.leases.recoveries.advance(batch.shard_id, len(batch.decisions))
+
+    def withdraw(self, shard_id: int, *, in_doubt: bool = False) -> None:
+        """Let go of decisions that were made ahead and not committed; `in_doubt`: or perhaps they were."""
+        if in_doubt:
+            self._doubt(shard_id)
+            self.handover.wake(shard_id)
+        else:
+            self._forget_made(self._shards[shard_id])
 
     async def _shard(self, shard_id: int, epoch: int) -> Shard:
         shard = self._shards.get(shard_id)
@@ -150,14 +230,20 @@ class Router:
     def _give_up(self, shard_id: int) -> None:
         """Forget a shard that is not ours."""
         self._drop(shard_id)
-        for event_id in [event_id for event_id in self._load_failures if shard_in(event_id) == shard_id]:
-            del self._load_failures[event_id]
+        for input_id in [input_id for input_id in self._load_failures if shard_in(input_id) == shard_id]:
+            del self._load_failures[input_id]
 
     def _drop(self, shard_id: int) -> None:
         shard = self._shards.pop(shard_id, None)
         if shard is not None:
             self._forget_made(shard)
             self.handover.forget(shard_id)
+
+    def _keep_made(self, shard: Shard, decision: Decision) -> None:
+        for payload in decision.payloads:
+            place = (payload.ref.execution_id, payload.ref.ref_id)
+            self.payloads.put(*place, payload.value, size_bytes=payload.ref.bytes)
+            shard.made.append(place)
 
     def _forget_made(self, shard: Shard) -> None:
         """Let go of payloads of decisions that came to nothing: decided again, the same names may hold other values."""
@@ -200,10 +286,7 @@ class Router:
                 break
             self._load_failures.pop(event.event_id, None)
             shard.states[event.execution_id] = decision.state
-            for payload in decision.payloads:
-                place = (payload.ref.execution_id, payload.ref.ref_id)
-                self.payloads.put(*place, payload.value, size_bytes=payload.ref.bytes)
-                shard.made.append(place)
+            self._keep_made(shard, decision)
             commands += len(decision.commands)
             batch.decisions.append(decision)
             batch.new_seq = seq_in(event.event_id)
@@ -292,12 +375,17 @@ class Router:
                 shard.inputs_max = max(1, len(batch.decisions) // 2)
                 raise Unavailable(f"shard {shard.shard_id}: a batch was refused; looking for the input") from error
             applied = await self._fail_alone(shard, batch, error)
+        shard.inputs_max = min(BATCH_INPUTS_MAX, shard.inputs_max * 2)
+        await self._committed(shard, batch, applied)
+
+    async def _committed(self, shard: Shard, batch: Batch, applied: Applied) -> None:
         shard.seq = batch.new_seq
         shard.made = []  # they are stored now
-        shard.inputs_max = min(BATCH_INPUTS_MAX, shard.inputs_max * 2)
         self._forget_ended(shard, batch)
         if any(decision.timers for decision in batch.decisions):
             self.leases.changed.set()  # the watcher sleeps until the next timer that it knew of
+        for pool, delay_s in {(c.pool, c.delay_s) for d in batch.decisions for c in d.commands if c.delay_s}:
+            self.bells.ring_later(pool, delay_s)
         await self._ring(shard.shard_id, applied)
 
     async def _fail_alone(self, shard: Shard, batch: Batch, error: Exception) -> Applied:
@@ -321,16 +409,19 @@ class Router:
 
     async def _ring(self, shard_id: int, applied: Applied) -> None:
         """Wake who has work now. Only hints: a lost one costs a poll interval."""
-        owned = self.leases.owned()
         for other, events in applied.inputs.items():
-            if other in owned:
+            if self.leases.epoch_of(other) is not None:
                 self.handover.offer(other, events)
             else:
                 await self.bus.publish(subjects.shard_bell(other))
-        for pool in sorted(applied.pools):
+        await self.ring_pools(applied.pools)
+        await self.bus.publish(subjects.shard_bell(shard_id), self._name)
+
+    async def ring_pools(self, pools: Iterable[str]) -> None:
+        """Wake the workers of these pools. Only a hint, as above."""
+        for pool in sorted(pools):
             self.bells.ring(pool)
-            await self.bus.publish(subjects.commands_bell(pool))
-        await self.bus.publish(subjects.shard_bell(shard_id))
+            await self.bus.publish(subjects.commands_bell(pool), self._name)
 
 
 def _measure(batch: Batch, *, seconds: float) -> None:

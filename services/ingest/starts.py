@@ -25,9 +25,11 @@ from noetl_common.store.results import ResultStore
 from noetl_common.wire import ResultRow, encode, ref_of
 from services.ingest import store, store_catalog
 from services.ingest.admission import Admission
-from services.ingest.append import Appender, Start
+from services.ingest.append import Appender
 from services.ingest.read_payloads import stored_row
+from services.ingest.shared_reads import SharedReads
 from services.ingest.store_catalog import CatalogRow
+from services.ingest.works import Start
 
 WORKLOAD_LABEL = "workload"
 WORKLOAD_BYTES_MAX = 4 * 1024 * 1024
@@ -108,6 +110,7 @@ class Starter:
         self.admission = admission or Admission(shard_count=shard_count)
         self._env = environ_of(template_env)
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
+        self._entries: SharedReads[CatalogRow | None] = SharedReads()
 
     async def start(self, asked: Asked) -> Started:
         """Start the playbook; a repeated idempotency key starts nothing and returns the first run.
@@ -183,8 +186,9 @@ class Starter:
     async def _entry(self, asked: Asked) -> CatalogRow:
         if "\0" in asked.path:
             raise Invalid(f"expected the path of a playbook, found {asked.path[:80]!r}", pointer="/path")
-        entry = await store_catalog.read_entry(
-            self._pool, path=asked.path, version=asked.version, catalog_id=asked.catalog_id
+        named = (asked.path, asked.version, asked.catalog_id)
+        entry = await self._entries.read(
+            named, lambda: store_catalog.read_entry(self._pool, path=named[0], version=named[1], catalog_id=named[2])
         )
         if entry is None:
             wanted = asked.path or f"catalog id {asked.catalog_id}"

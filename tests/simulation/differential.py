@@ -29,9 +29,11 @@ from noetl_common.leases import Leases
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ClaimedCommand, Heartbeat, Report
 from services.compute.loops.project_shards import Projector, Runs, project_shards_once
-from services.ingest import append, decisions, store_claims
+from services.ingest import append, decisions, store_claims, works
 from services.ingest.append import Appender
+from services.ingest.at_once import AtOnce
 from services.ingest.bells import PoolBells
+from services.ingest.claims import Claims
 from services.ingest.handover import Handover
 from services.ingest.loops.route_shards import Watcher
 from services.ingest.payloads import PayloadCache
@@ -80,20 +82,28 @@ class Ingest:
         self.payloads = PayloadCache()
         self.handover = Handover(self.payloads)
         store = ResultStore([], TierRule(default="db"))
-        self.appender = Appender(
-            pool, shard_count=shard_count, handover=self.handover, leases=self.leases, bus=bus, clock=clock
-        )
-        self.starter = Starter(pool, self.appender, shard_count=shard_count, store=store)
+        bells = PoolBells()
         self.router = Router(
             pool,
             self.leases,
             handover=self.handover,
             payloads=self.payloads,
-            bells=PoolBells(),
+            bells=bells,
             bus=bus,
             store=store,
             shard_count=shard_count,
         )
+        short_way = AtOnce(pool, self.router, Claims(pool, bells, lease_s=30.0), lease_s=30.0)
+        self.appender = Appender(
+            pool,
+            shard_count=shard_count,
+            handover=self.handover,
+            leases=self.leases,
+            bus=bus,
+            clock=clock,
+            short_way=short_way,
+        )
+        self.starter = Starter(pool, self.appender, shard_count=shard_count, store=store)
         self.watcher = Watcher(pool, self.leases, self.handover)
 
 
@@ -278,7 +288,7 @@ def drawn_ids(seed: int, now_ms: int) -> Iterator[None]:
         (services.ingest.store_claims, "mint_id", mint),
         *(
             (module, "utc_now_text", lambda: MOMENT)
-            for module in (noetl_common.event_log, append, services.ingest.starts)
+            for module in (noetl_common.event_log, append, works, services.ingest.starts)
         ),
     ]
     with ExitStack() as stack:

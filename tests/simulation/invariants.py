@@ -125,7 +125,7 @@ class Invariants:
             self.fail(f"shard {after['shard_id']}: the cursor went back from {before['seq']} to {after['seq']}")
         if after["lease_epoch"] < before["lease_epoch"]:
             self.fail(f"shard {after['shard_id']}: the epoch went back")
-        moves = [note for kind, note in tx.notes if kind == "moved"]
+        moves = [note for kind, note in tx.notes if kind == "moved" and note["shard_id"] == after["shard_id"]]
         if moves and moves[-1]["epoch"] != after["lease_epoch"]:
             found = moves[-1]["epoch"]
             self.fail(f"shard {after['shard_id']}: a write of epoch {found} under epoch {after['lease_epoch']}")
@@ -165,7 +165,7 @@ class Invariants:
     def _check_decision(self, note: Row, events: list[Row], by_table: dict[str, Any]) -> None:
         """The cursor moved: its inputs and what was drawn from them fold into the states that were written."""
         shard_id, old, new = note["shard_id"], note["old_seq"], note["new_seq"]
-        drawn = [row for row in events if ord_in(row["event_id"])]
+        drawn = [row for row in events if ord_in(row["event_id"]) and row["shard_id"] == shard_id]
         if any(not old < seq_in(row["event_id"]) <= new for row in drawn):
             self.fail(f"shard {shard_id}: consequences of other inputs than {old + 1} to {new}")
         touched = {}

@@ -20,6 +20,7 @@ from noetl_common.subjects import COMMANDS, META_WAKE, SHARDS, last_token
 from noetl_common.wire import Claim, Claimed, Heartbeat, HeartbeatAnswer, Report, ReportBatch, Reported
 from services.compute.loops.project_shards import Projector, Runs, project_shards_once
 from services.ingest.append import Appender
+from services.ingest.at_once import AtOnce
 from services.ingest.bells import PoolBells
 from services.ingest.claims import Claims
 from services.ingest.handover import Handover
@@ -180,6 +181,8 @@ class Ingest(Server):
             store=store,
             shard_count=SHARD_COUNT,
         )
+        self.claims = Claims(self.pool, self.bells, lease_s=COMMAND_LEASE_S)
+        short_way = AtOnce(self.pool, self.router, self.claims, lease_s=COMMAND_LEASE_S)
         self.appender = Appender(
             self.pool,
             shard_count=SHARD_COUNT,
@@ -187,9 +190,9 @@ class Ingest(Server):
             leases=self.leases,
             bus=self.bus,
             clock=self.clock,
+            short_way=short_way if self.world.takes_short_way else None,
         )
         self.starter = Starter(self.pool, self.appender, shard_count=SHARD_COUNT, store=store)
-        self.claims = Claims(self.pool, self.bells, lease_s=COMMAND_LEASE_S)
         self.on_stop = [self.bells.close, self.appender.close, self.leases.release_all]
         await self.bus.subscribe(f"{COMMANDS}.*", self.bells.on_message)
         await self.bus.subscribe(f"{SHARDS}.*", self._on_shard)

@@ -21,11 +21,12 @@ import services.ingest.append
 import services.ingest.router
 import services.ingest.starts
 import services.ingest.store_claims
+import services.ingest.works
 import services.worker.loops.run_commands
 from noetl_common import metrics
 from noetl_common.cluster import SHARDED_ROLES
 from noetl_common.core.shard import BUCKETS, snowflake
-from tests.simulation import statements_log, statements_owners, statements_queue, tools
+from tests.simulation import statements_at_once, statements_log, statements_owners, statements_queue, tools
 from tests.simulation.connections import Server as DatabaseServer
 from tests.simulation.connections import Session
 from tests.simulation.database import Database
@@ -36,7 +37,7 @@ from tests.simulation.network import Network
 from tests.simulation.processes import ROLES, SHARD_COUNT, START_MS, ProcessClock, Server
 from tests.simulation.workload import Client, Workload, catalog, parsed
 
-MODELS = (statements_log, statements_owners, statements_queue)
+MODELS = (statements_at_once, statements_log, statements_owners, statements_queue)
 TROUBLE_S = (2.0, 9.0)
 ROUGH_TROUBLE_S = (10.0, 16.0)  # long enough for a lease to run out, and its holder to come back
 PEACE_MAX_S = 200.0
@@ -87,6 +88,7 @@ class World:
         self._names: Counter[str] = Counter()
         self.crashes_max = self.random.choice([1, 2, 3])
         self.has_detector = self.random.random() < 0.7
+        self.takes_short_way = self.random.random() < 0.7
         self.is_calm = False
         self.is_done = False
 
@@ -275,6 +277,7 @@ def simulated(world: World) -> Iterator[None]:
         (services.ingest.starts, "secrets", tokens),
         (services.ingest.starts, "utc_now_text", now_text),
         (services.ingest.append, "utc_now_text", now_text),
+        (services.ingest.works, "utc_now_text", now_text),
         (services.ingest.store_claims, "mint_id", mint),
         (noetl_common.event_log, "utc_now_text", now_text),
         (noetl_common.loop, "random", source),

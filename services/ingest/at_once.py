@@ -1,0 +1,229 @@
+"""The short way: inputs that this process would route next are decided first, then committed with all they lead to.
+
+One statement appends and routes, for many shards together, and leases what it issues to workers that wait. It is the
+append and the decision of docs/adr/0001 and 0005 in one transaction, under the same fences. What it cannot take, or
+finds changed meanwhile, goes the long way as if nothing had happened. Source: docs/adr/0034-the-short-way.md.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from noetl_common import metrics
+from noetl_common.core.commands import Command
+from noetl_common.db import Pool, json_text, single
+from noetl_common.event_log import events_text
+from noetl_common.log import get_logger
+from noetl_common.sql import load_queries
+from noetl_common.wire import ClaimedCommand, ResultRow
+from services.ingest import store
+from services.ingest.claims import Claims
+from services.ingest.decisions import Batch, context_rows, state_row, timer_rows
+from services.ingest.held_claims import HeldClaim, give, give_doubt
+from services.ingest.read_payloads import store_payloads
+from services.ingest.router import Router
+from services.ingest.works import PARTIAL, Work
+
+log = get_logger(__name__)
+SQL = load_queries("services.ingest")
+
+INPUTS_MAX = 32  # of a shard: more than that is a crowd, whose append and routing had better overlap
+COMMANDS_MAX = 1_000
+REST_S = 1.0  # how long a shard goes the long way after it was found changed: someone else appends to it as well
+
+
+class AtOnce:
+    """The short way of one process: for shards that it routes and that are at rest."""
+
+    def __init__(self, pool: Pool, router: Router, claims: Claims, *, lease_s: float) -> None:
+        self._pool = pool
+        self._router = router
+        self._claims = claims
+        self._lease_s = lease_s
+        self._now_s = asyncio.get_running_loop().time
+        self._resting_until_s: dict[int, float] = {}
+
+    def takes(self, shard_id: int, works: Collection[Work]) -> bool:
+        """Return True when these, all that waits for the shard, may go the short way now."""
+        return (
+            len(works) <= INPUTS_MAX
+            and self._router.is_at_rest(shard_id)
+            and self._resting_until_s.get(shard_id, 0.0) <= self._now_s()
+            and all(map(_fits, works))
+        )
+
+    async def commit(self, parts: Mapping[int, list[Work]]) -> dict[int, list[store.Written]]:
+        """Return what became of the works of each shard; a shard that is missing has to go the long way."""
+        with ExitStack() as stack:
+            for shard_id in parts:
+                lock = self._router.lock(shard_id)
+                await lock.acquire()  # free: who takes it was asked with nothing in between
+                stack.callback(lock.release)
+                stack.enter_context(self._router.leases.at_work(shard_id))
+            batches = await self._decided(parts)
+            return await self._committed(batches, parts) if batches else {}
+
+    async def _decided(self, parts: Mapping[int, list[Work]]) -> list[Batch]:
+        batches: list[Batch] = []
+        commands = 0
+        for shard_id, works in parts.items():
+            rows = [row for work in works for row in work.rows]
+            batch = self._router.decide_ahead(shard_id, [work.event for work in works], rows)
+            commands += sum(len(decision.commands) for decision in batch.decisions) if batch else 0
+            if batch is None or (batches and commands > COMMANDS_MAX):
+                self._router.withdraw(shard_id)
+            else:
+                batches.append(batch)
+            await asyncio.sleep(0)  # deciding is pure computing: who asks for a status must not wait for a batch
+        return batches
+
+    async def _committed(
+        self, batches: Sequence[Batch], parts: Mapping[int, list[Work]]
+    ) -> dict[int, list[store.Written]]:
+        works = [work for batch in batches for work in parts[batch.shard_id]]
+        commands = [command for batch in batches for decision in batch.decisions for command in decision.commands]
+        reserved = await self._reserved(commands)
+        outcome = "failed"
+        try:
+            rows = [row for work in works for row in work.rows]
+            rows += await store_payloads(self._router.store, [d for batch in batches for d in batch.decisions])
+            tokens = await self._written(batches, works, rows=rows, reserved=reserved)
+            outcome = "changed" if tokens is None else "committed"
+            if tokens is None:
+                give(reserved.values(), {})
+                return {}
+            await self._settle(batches, rows)
+            self._give(commands, reserved, tokens)
+            await self._router.ring_pools({c.pool for c in commands if c.command_id not in reserved and not c.delay_s})
+            return {batch.shard_id: [_accepted(work) for work in parts[batch.shard_id]] for batch in batches}
+        except Exception as error:
+            # Undone, or perhaps not: the long way finds out. The log refuses some report, or the connection is gone.
+            outcome = "failed"
+            log.info("short_way.failed", inputs=len(works), error=error)
+            return {}
+        finally:
+            metrics.inc("noetl_short_way_total", len(works), outcome=outcome)
+            if outcome != "committed":
+                self._withdraw(batches)
+            give_doubt(reserved.values())  # to whom nothing was said yet
+
+    async def _settle(self, batches: Sequence[Batch], rows: Sequence[ResultRow]) -> None:
+        """Remember what is committed."""
+        contexts = {
+            id_: one for batch in batches for decision in batch.decisions for id_, one in decision.contexts.items()
+        }
+        self._claims.keep(contexts, rows=rows)
+        for batch in batches:
+            await self._router.settle(batch)
+
+    def _give(self, commands: Sequence[Command], reserved: Mapping[int, HeldClaim], tokens: Mapping[str, int]) -> None:
+        """Send the workers that waited what was leased to them."""
+        given: dict[HeldClaim, list[ClaimedCommand]] = {}
+        for command in commands:
+            if command.command_id in reserved:
+                token = tokens[str(command.command_id)]
+                given.setdefault(reserved[command.command_id], []).append(_claimed(command, token))
+        give(reserved.values(), given)
+
+    async def _reserved(self, commands: Sequence[Command]) -> dict[int, HeldClaim]:
+        """Return {command: the worker that waits for it}, for as many as there are; most urgent first."""
+        by_pool: dict[str, list[Command]] = {}
+        for command in commands:
+            if not command.delay_s:
+                by_pool.setdefault(command.pool, []).append(command)
+        reserved: dict[int, HeldClaim] = {}
+        for pool, wanted in by_pool.items():
+            wanted.sort(key=lambda command: (-command.priority, command.turn_s))
+            claims = await self._claims.waiting.reserve(pool, len(wanted))
+            reserved |= {command.command_id: claim for command, claim in zip(wanted, claims, strict=False)}
+        return reserved
+
+    async def _written(
+        self,
+        batches: Sequence[Batch],
+        works: Sequence[Work],
+        *,
+        rows: Sequence[ResultRow],
+        reserved: Mapping[int, HeldClaim],
+    ) -> dict[str, int] | None:
+        """Return the claim tokens of the commands that were leased, by id; None when nothing was written."""
+        decisions = [decision for batch in batches for decision in batch.decisions]
+        states = {decision.state.execution_id: decision.state for decision in decisions}
+        events = [work.event for work in works] + [event for decision in decisions for event in decision.events]
+        given = [{"command_id": command_id, "worker_id": held.worker_id} for command_id, held in reserved.items()]
+        args = {
+            "shards": json_text([_place(batch) for batch in batches]),
+            "reports": json_text([_report(work) for work in works if work.report is not None]),
+            "executions": json_text([work.start.execution for work in works if work.start is not None]),
+            "events": events_text(events),
+            "results": json_text([store.result_record(row) for row in rows]),
+            "contexts": json_text([row for decision in decisions for row in context_rows(decision)]),
+            "commands": json_text([command for decision in decisions for command in decision.commands]),
+            "given": json_text(given),
+            "timers": json_text([timer for decision in decisions for timer in timer_rows(decision)]),
+            "states": json_text([state_row(state) for state in states.values()]),
+            "ended": [state.execution_id for state in states.values() if state.is_terminal],
+            "lease_s": self._lease_s,
+        }
+        async with single(self._pool) as conn:
+            row = await (await conn.execute(SQL["commit_at_once"], args)).fetchone()
+        assert row is not None
+        return (row["tokens"] or {}) if row["is_open"] else None
+
+    def _withdraw(self, batches: Sequence[Batch]) -> None:
+        now_s = self._now_s()
+        for batch in batches:
+            self._router.withdraw(batch.shard_id, in_doubt=True)
+            self._resting_until_s[batch.shard_id] = now_s + REST_S
+
+
+def _fits(work: Work) -> bool:
+    """Return True for what can be decided before it is written: a start alone, or the end of a command by its token."""
+    if work.report is not None:
+        return work.event.event_type != PARTIAL and work.report.claim_token != 0 and "foreign" not in work.event.meta
+    return work.start is not None and work.start.execution.group is None
+
+
+def _place(batch: Batch) -> dict[str, int]:
+    return {
+        "shard_id": batch.shard_id,
+        "epoch": batch.epoch,
+        "old_seq": batch.old_seq,
+        "new_seq": batch.new_seq,
+    }
+
+
+def _report(work: Work) -> dict[str, Any]:
+    """Return the claim that a report ends, with what it says of its command: the decision took it at its word."""
+    assert work.report is not None
+    event = work.event
+    return {
+        "execution_id": event.execution_id,
+        "command_id": event.command_id,
+        "claim_token": work.report.claim_token,
+        "status": store.COMMAND_STATUS[event.event_type],
+        "step": event.step,
+        "attempt": event.attempt,
+        "loop_epoch": event.loop_epoch,
+        "iter_index": event.iter_index,
+    }
+
+
+def _accepted(work: Work) -> store.Written:
+    return store.Written(work.event.event_id, "accepted", is_new=True)
+
+
+def _claimed(command: Command, claim_token: int) -> ClaimedCommand:
+    return ClaimedCommand(
+        execution_id=command.execution_id,
+        command_id=command.command_id,
+        event_id=command.issued_event_id,
+        step=command.step,
+        attempt=1,
+        claim_token=claim_token,
+        context_id=command.context_id,
+        loop_epoch=command.loop_epoch,
+        iter_index=command.iter_index,
+        item=command.item,
+    )

@@ -1,0 +1,234 @@
+"""The short way on a real Postgres: one commit from a report to the commands that follow it, or the long way."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl_common.core.events import Envelope, Event
+from noetl_common.core.shard import shard_of
+from noetl_common.core.values import reference_of
+from noetl_common.db import Pool, transaction
+from noetl_common.event_log import append
+from noetl_common.wire import Claim, Claimed
+from tests.ingesting import ref_of, report_of, result_row
+from tests.routing import Bench, register_text
+from tests.servers import SHARD_COUNT
+
+CHAIN = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: chain, path: tests/chain}
+workflow:
+- {step: first, tool: {kind: python, code: "result = {'n': 1}"}, next: second}
+- {step: second, tool: {kind: python, code: "result = first", args: {first: "{{ first }}"}}, next: third}
+- {step: third, tool: {kind: noop}}
+"""
+
+
+@pytest.fixture
+async def bench(pool: Pool, tmp_path: Path) -> Bench:
+    await register_text(pool, CHAIN)
+    bench = Bench(pool, tmp_path, at_once=True)
+    # The first run reads the playbook, the long way; from then on every shard is at rest.
+    await bench.run("tests/chain")
+    return bench
+
+
+async def rows(pool: Pool, text: str, *args: Any) -> list[dict[str, Any]]:
+    async with pool.connection() as conn:
+        return await (await conn.execute(text, args)).fetchall()
+
+
+async def events_of(pool: Pool, execution_id: int) -> list[str]:
+    text = "SELECT event_type FROM noetl.event WHERE execution_id = %s ORDER BY event_id"
+    return [row["event_type"] for row in await rows(pool, text, execution_id)]
+
+
+async def commands_of(pool: Pool, execution_id: int) -> list[tuple[str, str, str | None]]:
+    text = "SELECT step, status, worker_id FROM noetl.command WHERE execution_id = %s ORDER BY issued_event_id"
+    return [(row["step"], row["status"], row["worker_id"]) for row in await rows(pool, text, execution_id)]
+
+
+def holding(bench: Bench, worker_id: str = "w", *, wait_s: float = 4.0) -> asyncio.Task[Claimed]:
+    return asyncio.create_task(bench.claims.claim(Claim(worker_id=worker_id, max=10, wait_s=wait_s)))
+
+
+async def until_held(bench: Bench, count: int = 1) -> None:
+    async with asyncio.timeout(5):
+        while len(bench.claims.waiting._waiting.get("default", ())) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_a_start_is_routed_in_the_commit_that_appends_it(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    assert await events_of(pool, execution_id) == ["playbook.started", "step.enter", "command.issued"]
+    assert await commands_of(pool, execution_id) == [("first", "pending", None)]
+    assert await bench.route() == 0
+
+
+async def test_what_follows_a_report_is_leased_to_a_worker_that_waits(pool: Pool, bench: Bench) -> None:
+    held = holding(bench)
+    await until_held(bench)
+    execution_id = await bench.start("tests/chain")
+    for step in ("first", "second", "third"):
+        claimed = await held
+        [command] = claimed.commands
+        assert (command.step, command.attempt, list(claimed.contexts)) == (step, 1, [command.context_id])
+        assert await commands_of(pool, execution_id) == [*done_before(step), (step, "claimed", "w")]
+        held = holding(bench)
+        await until_held(bench)
+        answers = await bench.complete([command])
+        assert [outcome for _event_id, outcome in answers] == ["accepted"]
+    held.cancel()
+    assert (await events_of(pool, execution_id))[-1] == "playbook.completed"
+    assert await bench.route() == 0
+
+
+def done_before(step: str) -> list[tuple[str, str, str | None]]:
+    steps = ("first", "second", "third")
+    return [(name, "completed", "w") for name in steps[: steps.index(step)]]
+
+
+async def test_a_result_comes_along_with_the_command_that_names_it(pool: Pool, bench: Bench) -> None:
+    held = holding(bench)
+    await until_held(bench)
+    await bench.start("tests/chain")
+    [command] = (await held).commands
+    held = holding(bench)
+    await until_held(bench)
+    row = result_row(command.execution_id, {"n": 1}, step="first")
+    await bench.complete(
+        [command], results=[row], result=Envelope(status="success", reference=reference_of(ref_of(row)))
+    )
+    second = await held
+    named = {ref.ref_id for context in second.contexts.values() for ref in context.results.values()}
+    assert {row.ref_id for row in second.results} == named and len(named) == 1
+
+
+async def test_two_workers_that_wait_share_what_is_issued(pool: Pool, bench: Bench) -> None:
+    first, second = holding(bench, "a"), holding(bench, "b")
+    await until_held(bench, 2)
+    await asyncio.gather(*(bench.start("tests/chain") for _ in range(4)))
+    claimed = [await first, await second]
+    assert all(one.commands for one in claimed)
+
+
+async def test_an_input_that_another_process_appended_sends_the_next_the_long_way(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    event = Event(
+        execution_id=execution_id,
+        event_type="vars.set",
+        status="SET",
+        result=Envelope(status="SET", context={"name": "x", "value": {"v": 1}}),
+        dedup_key="elsewhere",
+    )
+    async with transaction(pool) as conn:
+        assert await append(conn, shard_id, [event])
+    [(event_id, outcome)] = await bench.complete([command])
+    assert event_id and outcome == "accepted"
+    assert (await events_of(pool, execution_id))[-2:] == ["vars.set", "command.completed"]  # appended, not yet routed
+    await bench.drive()
+    assert (await events_of(pool, execution_id))[-1] == "playbook.completed"
+
+
+async def test_a_shard_that_was_taken_over_gets_nothing_of_its_former_owner(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    await rows(
+        pool, "UPDATE noetl.shard_cursor SET lease_epoch = 7 WHERE shard_id = %s RETURNING lease_epoch", shard_id
+    )
+    [(_event_id, outcome)] = await bench.complete([command])
+    assert outcome == "accepted"  # whoever takes it, the log has it
+    assert (await events_of(pool, execution_id))[-1] == "command.completed"
+    assert await bench.router.route_once(shard_id) == 0 and shard_id not in bench.leases.epochs
+
+
+@pytest.mark.parametrize("changed", ["claim_token", "worker"])
+async def test_a_report_of_a_lost_claim_changes_nothing(pool: Pool, bench: Bench, changed: str) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    text = "UPDATE noetl.command SET claim_token = claim_token + 1000 WHERE execution_id = %s RETURNING command_id"
+    if changed == "worker":
+        text = "UPDATE noetl.command SET status = 'pending', claim_token = NULL WHERE execution_id = %s RETURNING step"
+    await rows(pool, text, execution_id)
+    [(event_id, outcome)] = await bench.complete([command])
+    assert (event_id, outcome) == (0, "fenced")
+    assert (await events_of(pool, execution_id))[-1] == "command.issued"
+
+
+async def test_a_report_sent_twice_is_taken_once(pool: Pool, bench: Bench) -> None:
+    await bench.start("tests/chain")
+    [command] = await bench.claim()
+    [(event_id, first)] = await bench.complete([command])
+    [(again, second)] = await bench.complete([command])
+    assert (first, second) == ("accepted", "duplicate") and event_id == again
+
+
+async def test_a_row_that_is_locked_is_not_waited_for(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    async with transaction(pool) as conn:
+        await conn.execute("SELECT FROM noetl.shard_head WHERE shard_id = %s FOR UPDATE", [shard_id])
+        reporting = asyncio.create_task(bench.complete([command]))
+        await asyncio.sleep(0.3)
+        assert not reporting.done()  # the long way waits for the head, the short way did not take it
+    [(event_id, outcome)] = await reporting
+    assert event_id and outcome == "accepted"
+    await bench.drive()
+    assert (await events_of(pool, execution_id)).count("playbook.completed") == 1
+
+
+async def test_a_report_that_the_log_refuses_ends_its_command_the_long_way(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    report = report_of(command, result=Envelope(status="COMPLETED", context={"much": "x" * 9_000}))
+    [(event_id, outcome)] = await bench.appender.report("w", [report])
+    assert event_id and outcome == "accepted"
+    await bench.drive()
+    assert (await events_of(pool, execution_id))[-1] == "playbook.failed"
+
+
+async def test_runs_that_go_both_ways_at_once_all_end_once(pool: Pool, bench: Bench) -> None:
+    async def elsewhere(execution_id: int) -> None:
+        shard_id = shard_of(execution_id, SHARD_COUNT)
+        event = Event(
+            execution_id=execution_id,
+            event_type="vars.set",
+            status="SET",
+            result=Envelope(status="SET", context={"name": "x", "value": {"v": 1}}),
+            dedup_key="elsewhere",
+        )
+        async with transaction(pool) as conn:
+            await append(conn, shard_id, [event])
+
+    async def work() -> None:
+        while True:
+            claimed = await bench.claims.claim(Claim(worker_id="w", max=5, wait_s=0.05))
+            await bench.complete(claimed.commands)
+
+    async def route() -> None:
+        while True:
+            await bench.route()
+            await asyncio.sleep(0.01)
+
+    tasks = [asyncio.create_task(work()), asyncio.create_task(work()), asyncio.create_task(route())]
+    ids = await asyncio.gather(*(bench.start("tests/chain") for _ in range(40)))
+    await asyncio.gather(*map(elsewhere, ids))
+    async with asyncio.timeout(30):
+        while True:
+            text = "SELECT FROM noetl.event WHERE event_type = 'playbook.completed' AND execution_id = ANY(%s)"
+            if len(await rows(pool, text, list(ids))) == len(ids):
+                break
+            await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for execution_id in ids:
+        found = await events_of(pool, execution_id)
+        assert found.count("command.issued") == found.count("command.completed") == 3, found
