@@ -72,7 +72,7 @@ class Leases:
         self._batch_ended = asyncio.Event()
         self._lacking_since_s: float | None = None
         self._is_shedding = False
-        self._instance = instance
+        self.instance = instance
         self._args: dict[str, Any] = {
             "runtime_id": runtime_id_of(role, instance),
             "role": role,
@@ -133,8 +133,8 @@ class Leases:
         until_s = start_s + self._lease_s - MARGIN_S
         changes = self._take(dict(row["shards"]), until_s)
         replicas = {instance: replica_of(*given) for instance, given in row["peers"].items()}
-        replicas[self._instance] = replica_of(len(self._held), row["status"])
-        lacks = len(self._held) < shares(row["shard_count"], replicas)[self._instance]
+        replicas[self.instance] = replica_of(len(self._held), row["status"])
+        lacks = len(self._held) < shares(row["shard_count"], replicas)[self.instance]
         if not lacks:
             self._lacking_since_s = None
         elif self._lacking_since_s is None or changes:
@@ -172,18 +172,18 @@ class Leases:
         if gained:
             log.info("shards.acquired", shard_role=self.role, shards=gained)
             for shard_id in gained:
-                metrics.gauge("noetl_shard_owner", 1, role=self.role, shard=shard_id, instance=self._instance)
+                metrics.gauge("noetl_shard_owner", 1, role=self.role, shard=shard_id, instance=self.instance)
         if lost:
             log.info("shards.lost", shard_role=self.role, shards=lost)
             for shard_id in lost:
-                metrics.forget("noetl_shard_owner", role=self.role, shard=shard_id, instance=self._instance)
+                metrics.forget("noetl_shard_owner", role=self.role, shard=shard_id, instance=self.instance)
         if gained or lost:
             self.changed.set()
         return len(gained) + len(lost)
 
     async def _shed(self, shard_count: int, replicas: Mapping[str, Replica]) -> int:
         """Give back some of what is over the share: first nothing new begins, then what is under way ends."""
-        over = surplus(list(self._held), shard_count, me=self._instance, replicas=replicas)
+        over = surplus(list(self._held), shard_count, me=self.instance, replicas=replicas)
         shards = over[: max(4, shard_count // SHED_SHARE)]
         self._is_shedding = len(over) > len(shards)
         if not shards:

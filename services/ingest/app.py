@@ -79,7 +79,6 @@ async def app(config: Config) -> AsyncIterator[Service]:
             store=store,
             shard_count=cluster.shard_count,
             env=environ_of(config.template_env),
-            name=instance,
         )
         claims = Claims(appending, bells, lease_s=config.command_lease_s)
         appender = _appender(appending, router, claims, lease_s=config.command_lease_s)

@@ -70,7 +70,6 @@ class Router:
         store: ResultStore,
         shard_count: int,
         env: Mapping[str, str] = {},
-        name: str = "",
     ) -> None:
         self.pool = pool
         self.leases = leases
@@ -81,7 +80,7 @@ class Router:
         self.store = store
         self.shard_count = shard_count
         self.env = env
-        self._name = name.encode()  # goes along with each bell: who rings knows already
+        self._name = leases.instance.encode()  # goes along with each bell: who rings knows already
         self._shards: dict[int, Shard] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()

@@ -23,6 +23,7 @@ from noetl_common.leases import Leases
 from noetl_common.subjects import shard_bell
 from services.ingest import append, decisions, store
 from services.ingest.decisions import Applied, Batch
+from services.ingest.works import Start, work_of_start
 from tests.simulation import files, ranges
 from tests.simulation.loop import RUNNING
 from tests.simulation.processes import Server
@@ -122,11 +123,10 @@ async def append_batch_behind_dedup(pool: Pool, shard_id: int, entries: Sequence
     return [store._written(entry, outcomes[place], taken.get(place, 0), known) for place, entry in enumerate(entries)]
 
 
-async def start_without_waiting(self: append.Appender, starts: Sequence[append.Start]) -> list[int | BaseException]:
+async def start_without_waiting(self: append.Appender, starts: Sequence[Start]) -> list[int | BaseException]:
     """Answer before the commit."""
     for start in starts:
-        work = self._work(start.event, bytes_=100)
-        work.start, work.rows = start, start.rows
+        work = work_of_start(start)
         work.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._enqueue([work])
     return [1 for _start in starts]
