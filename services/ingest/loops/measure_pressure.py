@@ -8,7 +8,7 @@ from services.ingest import store
 from services.ingest.admission import Admission
 
 PAUSE_S = 1.0
-UNASKED_PAUSE_S = 5.0  # while nobody starts anything
+UNASKED_PAUSE_S = 10.0  # while nobody starts anything
 
 
 async def measure_pressure_once(pool: Pool, admission: Admission) -> int:
