@@ -27,6 +27,7 @@ QUEUE_INPUTS_MAX = 5_000  # per shard; beyond it callers are told to come back
 QUEUE_BEFORE_STARTS_MAX = 1_000  # per shard; beyond it starts are: the rest of the queue is for what finishes work
 CALLER_WAIT_MAX_S = 30.0
 RETRY_PAUSE_S = 0.02
+CLOSE_S = 5.0
 SHORT_WAY_SHARDS_MAX = 64  # in one commit
 
 
@@ -141,12 +142,16 @@ class Appender:
     async def close(self) -> None:
         """Let the batches under way finish and refuse new ones."""
         self._closed = True
-        tasks = [*self._flushers.values(), *([self._short_task] if self._short_task else [])]
-        if tasks:
-            _done, late = await asyncio.wait(tasks, timeout=5.0)
+        deadline_s = asyncio.get_running_loop().time() + CLOSE_S
+        while tasks := self._at_work():
+            _done, late = await asyncio.wait(tasks, timeout=deadline_s - asyncio.get_running_loop().time())
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    def _at_work(self) -> list[asyncio.Task[None]]:
+        tasks = [*self._flushers.values(), *([self._short_task] if self._short_task else [])]
+        return [task for task in tasks if not task.done()]
 
     async def _submit(self, works: list[Work]) -> list[tuple[int, Outcome]]:
         self._enqueue(works)

@@ -130,13 +130,12 @@ class Router:
 
     def is_at_rest(self, shard_id: int) -> bool:
         """Return True when, as far as is known, all of an owned shard is routed, and nobody is at it."""
+        return self._rests(shard_id) and not self.lock(shard_id).locked()
+
+    def _rests(self, shard_id: int) -> bool:
         shard = self._shards.get(shard_id)
-        return (
-            shard is not None
-            and shard.epoch == self.leases.epoch_of(shard_id)
-            and self.handover.is_at_rest(shard_id)
-            and not self.lock(shard_id).locked()
-        )
+        is_ours = shard is not None and shard.epoch == self.leases.epoch_of(shard_id)
+        return is_ours and self.handover.is_at_rest(shard_id)
 
     def decide_ahead(self, shard_id: int, inputs: Sequence[Event], rows: Sequence[ResultRow]) -> Batch | None:
         """Decide what is not in the log yet as the next inputs of a shard at rest; None when that takes reading.
@@ -144,6 +143,8 @@ class Router:
         Gives them their ids. The caller holds the shard's lock until it has said what became of them: `settle` or
         `withdraw`. `rows`: the small results that they name.
         """
+        if not self._rests(shard_id):
+            return None
         shard = self._shards[shard_id]
         batch = Batch(shard_id=shard_id, epoch=shard.epoch, old_seq=shard.seq, new_seq=shard.seq, decisions=[])
         for row in rows:
@@ -179,7 +180,8 @@ class Router:
         except Exception:
             return None  # something is to be read first, or it is poison: routing it the long way shows which
         reaches_out = decision.children or decision.inputs or decision.cancels_commands
-        return None if reaches_out or decision.state.group is not None else decision
+        is_large = any(payload.ref.tier != "db" for payload in decision.payloads)  # no shard waits for another's store
+        return None if reaches_out or is_large or decision.state.group is not None else decision
 
     async def settle(self, batch: Batch) -> None:
         """Remember decisions that were made ahead and are committed now."""
@@ -193,8 +195,8 @@ class Router:
         if in_doubt:
             self._doubt(shard_id)
             self.handover.wake(shard_id)
-        else:
-            self._forget_made(self._shards[shard_id])
+        elif (shard := self._shards.get(shard_id)) is not None:
+            self._forget_made(shard)
 
     async def _shard(self, shard_id: int, epoch: int) -> Shard:
         shard = self._shards.get(shard_id)
