@@ -80,7 +80,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             shard_count=cluster.shard_count,
             env=environ_of(config.template_env),
         )
-        claims = Claims(appending, bells, lease_s=config.command_lease_s)
+        claims = Claims(appending, bells, lease_s=config.command_lease_s, is_rung=partial(buses.hears_others, bus))
         appender = _appender(appending, router, claims, lease_s=config.command_lease_s)
         starter = _starter(config, pool, appender, store=store, shard_count=cluster.shard_count)
         api = Api(

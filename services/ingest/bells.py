@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 
 from noetl_common.subjects import commands_bell, last_token
 
@@ -26,16 +27,16 @@ class Bells:
         if event is not None:
             event.set()
 
-    def ring_later(self, name: str, delay_s: float) -> None:
-        """Ring when something becomes due, to within a twentieth of a second."""
+    def ring_later(self, name: str, delay_s: float, ring: Callable[[], None]) -> None:
+        """Call `ring` when something becomes due, once for all that is due within a twentieth of a second."""
         due = (name, math.ceil((asyncio.get_running_loop().time() + delay_s) / STROKE_S))
         if due not in self._due and len(self._due) < BELLS_MAX:
             self._due.add(due)
-            asyncio.get_running_loop().call_at(due[1] * STROKE_S, self._strike, due)
+            asyncio.get_running_loop().call_at(due[1] * STROKE_S, self._strike, due, ring)
 
-    def _strike(self, due: tuple[str, int]) -> None:
+    def _strike(self, due: tuple[str, int], ring: Callable[[], None]) -> None:
         self._due.discard(due)
-        self.ring(due[0])
+        ring()
 
     async def close(self) -> None:
         """Wake everyone: the process stops."""

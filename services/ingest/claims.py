@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -35,7 +35,8 @@ SINGLE_LEASE_S = 120.0
 CACHE_BYTES_MAX = 32 * 1024 * 1024
 ROWS_MAX = 2_000  # small results of reports, which the next commands are likely to name
 ROW_BYTES = 400  # of a result's row beside its payload, roughly
-LOOK_AGAIN_S = 1.0  # into a pool that was found empty, though nothing rang: a bell may be lost, a retry come due
+# Into a pool that was found empty, though nothing rang: where bells ring one may be lost, where none do all are.
+LOOK_AGAIN_S, LOOK_AGAIN_UNRUNG_S = 5.0, 1.0
 
 
 class ActiveClaim(Conflict):
@@ -67,10 +68,13 @@ NEVER = Looked(-1, 0.0)
 class Claims:
     """The claiming side of one process. Contexts and results never change, so those seen are kept for a while."""
 
-    def __init__(self, pool: Pool, bells: PoolBells, *, lease_s: float) -> None:
+    def __init__(
+        self, pool: Pool, bells: PoolBells, *, lease_s: float, is_rung: Callable[[], bool] = lambda: False
+    ) -> None:
         self._pool = pool
         self._bells = bells
         self._lease_s = lease_s
+        self._is_rung = is_rung
         self._bundles: OrderedDict[tuple[int, int], Bundle] = OrderedDict()
         self._bundles_bytes = 0
         self._rows: OrderedDict[tuple[int, int], ResultRow] = OrderedDict()
@@ -104,7 +108,7 @@ class Claims:
             mark = self._bells.mark(wanted.pool)
             looked = self._looked.get(wanted.pool, NEVER)
             if wanted.wait_s <= 0 or looked.mark != mark or now_s() >= looked.until_s:
-                looked = Looked(mark, now_s() + LOOK_AGAIN_S)
+                looked = Looked(mark, now_s() + (LOOK_AGAIN_S if self._is_rung() else LOOK_AGAIN_UNRUNG_S))
                 commands = await self._leased(wanted, max_, looked)
             left_s = deadline_s - now_s()
             if commands or left_s <= 0:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -82,6 +83,7 @@ class Router:
         self.env = env
         self._name = leases.instance.encode()  # goes along with each bell: who rings knows already
         self._shards: dict[int, Shard] = {}
+        self._ringing: set[asyncio.Task[None]] = set()
         self._locks: dict[int, asyncio.Lock] = {}
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
         self._load_failures: dict[int, int] = {}  # {event id: times its payloads could not be read}
@@ -386,7 +388,7 @@ class Router:
         if any(decision.timers for decision in batch.decisions):
             self.leases.changed.set()  # the watcher sleeps until the next timer that it knew of
         for pool, delay_s in {(c.pool, c.delay_s) for d in batch.decisions for c in d.commands if c.delay_s}:
-            self.bells.ring_later(pool, delay_s)
+            self.bells.ring_later(pool, delay_s, partial(self._ring_soon, pool))
         await self._ring(shard.shard_id, applied)
 
     async def _fail_alone(self, shard: Shard, batch: Batch, error: Exception) -> Applied:
@@ -417,6 +419,11 @@ class Router:
                 await self.bus.publish(subjects.shard_bell(other))
         await self.ring_pools(applied.pools)
         await self.bus.publish(subjects.shard_bell(shard_id), self._name)
+
+    def _ring_soon(self, pool: str) -> None:
+        ringing = asyncio.create_task(self.ring_pools([pool]))
+        self._ringing.add(ringing)
+        ringing.add_done_callback(self._ringing.discard)
 
     async def ring_pools(self, pools: Iterable[str]) -> None:
         """Wake the workers of these pools. Only a hint, as above."""
