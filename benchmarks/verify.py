@@ -29,7 +29,7 @@ from noetl_common.errors import NoetlError
 from noetl_common.leases import Leases
 from noetl_common.sql import load_queries
 from services.compute import store
-from services.compute.loops.project_shards import Projector, Runs, project_shard
+from services.compute.loops.project_shards import Projector, Runs, project_shards
 
 SQL = load_queries("benchmarks")
 SEEDS = ("executions", "heads", "items", "commands", "results", "settle")
@@ -114,7 +114,7 @@ async def seed(pool: Pool, options: argparse.Namespace) -> int:
         [position] = await store.read_positions(pool, [0])
         if position.projected >= position.routed:
             break
-        await project_shard(projector, position, 1)
+        await project_shards(projector, [position], {0: 1})
     async with pool.connection() as conn:
         await conn.execute(SQL["verify_route"])
     return int(args["first"])

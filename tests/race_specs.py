@@ -5,7 +5,7 @@ from typing import Any
 from noetl_common import event_log
 from noetl_common.cluster import LEADER_ROLE, SHARDED_ROLES
 from noetl_common.core.shard import last_id
-from noetl_common.db import Conn
+from noetl_common.db import Conn, json_text
 from noetl_common.session_lock import runtime_id_of
 from noetl_common.sql import load_queries
 from tests.histories import report
@@ -256,12 +256,13 @@ LEADERS = Spec(
 
 def advance(name: str, *, epoch: int) -> Step:
     """Return the step that moves the projection over both inputs."""
-    args = {"shard_id": SHARD, "epoch": epoch, "old": 0, "new": last_id(SHARD, 2)}
-    return statement(name, COMPUTE["advance_projection"], lambda _world: args)
+    move = {"shard_id": SHARD, "epoch": epoch, "old": 0, "new": last_id(SHARD, 2)}
+    args = {"moves": json_text([move]), "runs": "[]"}
+    return statement(name, COMPUTE["save_projection"], lambda _world: args)
 
 
 async def projected_once(conn: Conn, outcome: Outcome) -> None:
-    moved = [name for name in ("a.advance", "b.advance") if outcome.answers[name] == 1]
+    moved = [name for name in ("a.advance", "b.advance") if outcome.answers[name]]
     assert len(moved) <= 1, "both owners projected the same events"
     if outcome.before("b.assign", "a.advance"):
         assert "a.advance" not in moved

@@ -17,6 +17,7 @@ from noetl_common.subjects import SHARDS, last_token
 from services.compute import store
 from services.compute.config import Config
 from services.compute.loops.project_shards import Projector, Runs, project_shards_once
+from services.compute.pace import Pace
 
 LEASE_CONNECTIONS = 1  # of their own: a lease must not run out because a batch holds every connection
 
@@ -30,7 +31,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
     name = session_name("noetl-compute", role="compute", instance=instance)
     async with (
         session_lock(config.database_url, role="compute", instance=instance, is_wanted=config.death_detector) as lock,
-        open_pool(config.database_url, size_max=config.pool_size, name=name) as pool,
+        open_pool(config.database_url, size_max=config.pool_size, name=name, only_lookups=True) as pool,
         open_pool(config.database_url, size_max=LEASE_CONNECTIONS, name=name) as lease_pool,
     ):
         await wait_until_migrated(pool, timeout_s=config.start_timeout_s)
@@ -48,7 +49,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             wake = leases.changed
 
             async def ring(subject: str, _payload: bytes) -> None:
-                if int(last_token(subject)) in leases.owned():
+                if not wake.is_set() and int(last_token(subject)) in leases.owned():
                     wake.set()
 
             await bus.subscribe(f"{SHARDS}.*", ring)
@@ -66,7 +67,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
                     renewal_loop(leases),
                     Loop(
                         name="project_shards",
-                        once=partial(project_in_windows_once, projector, config.batch_window_ms / 1000, clock=clock),
+                        once=partial(project_in_turn_once, projector, Pace(config.batch_window_ms / 1000), clock=clock),
                         idle_pause_s=partial(_poll_pause_s, config.poll_ms / 1000, bus),
                         wake=wake,
                     ),
@@ -84,10 +85,10 @@ def _poll_pause_s(first_s: float, bus: buses.Bus, idle: int) -> float:
     return poll_pause_s(idle, first_s=first_s, is_rung=buses.hears_others(bus))
 
 
-async def project_in_windows_once(projector: Projector, window_s: float, *, clock: Clock) -> int:
-    """Project once; nearly caught up, let the rest of the window pass, so that batches fill under load."""
+async def project_in_turn_once(projector: Projector, pace: Pace, *, clock: Clock) -> int:
+    """Project once; caught up, wait a little, so that small changes gather for the next batch."""
     started_s = clock.monotonic_s()
     done = await project_shards_once(projector)
-    if 0 < done < projector.batch_events_max:
-        await asyncio.sleep(max(0.0, window_s - (clock.monotonic_s() - started_s)))
+    if done and not projector.is_behind:
+        await asyncio.sleep(pace.pause_s(started_s, clock.monotonic_s()))
     return done

@@ -13,10 +13,10 @@ class Config(Common, frozen=True, kw_only=True):
     ] = 4.0
     death_detector: DeathDetector = True
     batch_window_ms: Annotated[
-        int, env("NOETL_PROJECTION_BATCH_WINDOW_MS", unit="ms", doc="Under load, the time between two batches.")
+        int, env("NOETL_PROJECTION_BATCH_WINDOW_MS", unit="ms", doc="Under load, the longest wait between two batches.")
     ] = 100
     batch_events_max: Annotated[
-        int, env("NOETL_PROJECTION_BATCH_SIZE", doc="The most events of a shard projected in one transaction.")
+        int, env("NOETL_PROJECTION_BATCH_SIZE", doc="The most events projected in one transaction.")
     ] = 500
     poll_ms: Annotated[
         int, env("NOETL_PROJECTION_POLL_MS", unit="ms", doc="How often to look where nothing rings; idle, up to 1 s.")

@@ -4,15 +4,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
-from psycopg import AsyncCursor
-from psycopg.rows import DictRow
 
 from noetl_common.core.events import Event
 from noetl_common.core.progress import Progress
-from noetl_common.core.shard import last_id
+from noetl_common.core.shard import last_id, shard_in
 from noetl_common.core.state import ExecutionState
-from noetl_common.db import Conn, Pool, json_text, pipelined, round_trip, single
-from noetl_common.errors import Fenced
+from noetl_common.db import Conn, Pool, json_text, single
 from noetl_common.event_log import event_of
 from noetl_common.sql import load_queries
 
@@ -25,13 +22,26 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     shard_id: int
     routed_seq: int
     projected: int
-    lease_epoch: int
     lag_s: float | None = None
 
     @property
     def routed(self) -> int:
         """Return the greatest event id that may be projected."""
         return last_id(self.shard_id, self.routed_seq)
+
+    @property
+    def is_behind(self) -> bool:
+        """True when something may be projected."""
+        return self.routed_seq > 0 and self.projected < self.routed
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a shard's position, from where it was read, by the owner of an epoch."""
+
+    shard_id: int
+    epoch: int
+    old: int
+    new: int
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -55,17 +65,17 @@ async def read_positions(pool: Pool, shards: Collection[int]) -> list[Position]:
     return msgspec.convert(rows, list[Position])
 
 
-async def read_events(pool: Pool, position: Position, limit: int) -> list[Event]:
-    """Return the shard's next routed events that are not projected, in order."""
-    args = {
-        "shard_id": position.shard_id,
-        "after": position.projected,
-        "until": position.routed,
-        "limit": limit,
-    }
+async def read_events(pool: Pool, positions: Sequence[Position], *, limit: int) -> dict[int, list[Event]]:
+    """Return {shard: its next routed events that are not projected, in order}; `limit` of each shard at most."""
+    shards = [{"shard_id": one.shard_id, "after": one.projected, "until": one.routed} for one in positions]
     async with single(pool) as conn:
-        rows = await (await conn.execute(SQL["read_events"], args)).fetchall()
-    return [event_of(row) for row in rows]
+        cursor = await conn.execute(SQL["read_events"], {"shards": json_text(shards), "limit": limit})
+        rows = await cursor.fetchall()
+    events: dict[int, list[Event]] = {one.shard_id: [] for one in positions}
+    for row in rows:
+        event = event_of(row)
+        events[shard_in(event.event_id)].append(event)
+    return events
 
 
 async def read_runs(pool: Pool, executions: Collection[int]) -> dict[int, Run]:
@@ -73,42 +83,22 @@ async def read_runs(pool: Pool, executions: Collection[int]) -> dict[int, Run]:
     async with single(pool) as conn:
         rows = await (await conn.execute(SQL["read_runs"], {"executions": list(executions)})).fetchall()
     found = {row["execution_id"]: _run_of(row) for row in rows}
-    return {
-        id_: found.get(id_) or Run(state=ExecutionState(execution_id=id_), progress=Progress()) for id_ in executions
-    }
+    return {id_: found.get(id_) or new_run(id_) for id_ in executions}
 
 
-async def save_batch(pool: Pool, position: Position, runs: Sequence[Run], *, epoch: int, new: int) -> None:
-    """Move the shard's position from where it was read and save what was projected, all or nothing.
+def new_run(execution_id: int) -> Run:
+    """Return an execution of which nothing was projected."""
+    return Run(state=ExecutionState(execution_id=execution_id), progress=Progress())
 
-    Errors: Fenced when another owner moved it, or this one is it no more.
+
+async def save_projection(conn: Conn, moves: Sequence[Move], runs: Sequence[Run]) -> set[int]:
+    """Move shards and save the runs of those that moved, all or nothing; return the shards that moved.
+
+    One does not move, and its runs are not saved, when another owner moved it, or this one is it no more.
     """
-    async with pipelined(pool) as conn:
-        moved = await _advance(conn, position, epoch=epoch, new=new)
-        if runs:
-            await save_runs(conn, runs)
-        await round_trip(conn)
-        if moved.rowcount == 0:
-            raise Fenced(position.shard_id, epoch)
-
-
-async def advance(conn: Conn, position: Position, *, epoch: int, new: int) -> bool:
-    """Move the shard's position from where it was read; False when another owner did, or this one is it no more."""
-    return (await _advance(conn, position, epoch=epoch, new=new)).rowcount == 1
-
-
-async def _advance(conn: Conn, position: Position, *, epoch: int, new: int) -> AsyncCursor[DictRow]:
-    args = {"shard_id": position.shard_id, "epoch": epoch, "old": position.projected, "new": new}
-    return await conn.execute(SQL["advance_projection"], args)
-
-
-async def save_runs(conn: Conn, runs: Sequence[Run]) -> None:
-    """Save the state and the read model of executions."""
-    states = [
-        {"execution_id": run.state.execution_id, "last_event_id": run.last_event_id, "state": run.state} for run in runs
-    ]
-    await conn.execute(SQL["save_states"], {"runs": json_text(states)})
-    await conn.execute(SQL["save_progress"], {"runs": json_text([_columns(run) for run in runs])})
+    args = {"moves": json_text(moves), "runs": json_text([_columns(run) for run in runs])}
+    rows = await (await conn.execute(SQL["save_projection"], args)).fetchall()
+    return {row["shard_id"] for row in rows}
 
 
 def _columns(run: Run) -> dict[str, Any]:
@@ -119,6 +109,7 @@ def _columns(run: Run) -> dict[str, Any]:
     return {
         "execution_id": run.state.execution_id,
         "last_event_id": run.last_event_id,
+        "state": run.state,
         "status": progress.status,
         "current_step": progress.current_step,
         "progress": shown,

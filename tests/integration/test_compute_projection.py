@@ -10,13 +10,13 @@ from noetl_common.core.events import Event
 from noetl_common.core.fold import fold
 from noetl_common.core.progress import Progress
 from noetl_common.core.shard import event_id, last_id
-from noetl_common.core.state import ExecutionState
+from noetl_common.core.state import ExecutionState, Status
 from noetl_common.db import Pool
-from noetl_common.errors import Fenced
 from noetl_common.event_log import append, event_of
 from noetl_common.leases import Leases
 from services.compute import store
-from services.compute.loops.project_shards import Projector, Runs, project_event, project_shard, project_shards_once
+from services.compute.loops.project_shards import Projector, Runs, project_event, project_shards, project_shards_once
+from services.compute.store import Move, Position, Run
 from tests.histories import event, execute, make_execution, own, report, routed, rows, start
 
 SHARD = 6
@@ -128,9 +128,9 @@ async def test_a_paused_owner_cannot_overwrite_what_the_next_one_wrote(pool: Poo
     (position,) = await store.read_positions(pool, [SHARD])
     await drain(successor)
     before = await rows(pool, ROW)
-    with pytest.raises(Fenced):
-        await project_shard(paused, position, 1)
+    assert await project_shards(paused, [position], {SHARD: 1}) == 0
     assert await rows(pool, ROW) == before
+    assert SHARD not in paused.leases.owned()
 
 
 async def test_a_poison_event_parks_its_run_and_the_shard_goes_on(pool: Pool) -> None:
@@ -154,8 +154,9 @@ async def test_a_poison_event_parks_its_run_and_the_shard_goes_on(pool: Pool) ->
 @pytest.mark.parametrize(
     "broken",
     [
-        "ALTER TABLE noetl.projection_state ADD CONSTRAINT no CHECK (execution_id <> {bad} OR state->>'path' IS NULL)",
-        "ALTER TABLE noetl.execution ADD CONSTRAINT no CHECK (execution_id <> {bad} OR current_step IS NULL)",
+        "ALTER TABLE noetl.projection_state ADD CONSTRAINT no CHECK (execution_id <> {bad} OR state->>'path' IS NULL)"
+        " NOT VALID",
+        "ALTER TABLE noetl.execution ADD CONSTRAINT no CHECK (execution_id <> {bad} OR current_step IS NULL) NOT VALID",
         "UPDATE noetl.execution SET progress = jsonb_build_object('steps', 3) WHERE execution_id = {bad}",
         "UPDATE noetl.execution SET progress = '[]' WHERE execution_id = {bad}",
     ],
@@ -163,6 +164,7 @@ async def test_a_poison_event_parks_its_run_and_the_shard_goes_on(pool: Pool) ->
 )
 async def test_a_run_that_cannot_be_read_or_saved_is_parked_and_holds_up_nobody(pool: Pool, broken: str) -> None:
     bad, good, elsewhere = await a_loop(pool, 2), await a_loop(pool, 2), await a_loop(pool, 2, shard_id=7)
+    assert await project_shards_once(await projector_of(pool, batch=4)) == 4, "two events of each of two shards"
     await execute(pool, broken.format(bad=bad))
     await drain(await projector_of(pool, batch=7))
     shown = await rows(pool, "SELECT execution_id, status, progress FROM noetl.execution")
@@ -201,19 +203,72 @@ async def test_many_shards_and_runs_are_projected_side_by_side(pool: Pool) -> No
     assert await rows(pool, "SELECT count(*) AS n FROM noetl.execution WHERE status = 'COMPLETED'") == [{"n": len(ids)}]
 
 
+async def test_a_shard_that_was_lost_is_left_out_and_the_others_of_its_batch_go_on(pool: Pool) -> None:
+    lost, kept = await a_loop(pool, 2), await a_loop(pool, 2, shard_id=7)
+    projector = await projector_of(pool)
+    await execute(pool, "UPDATE noetl.projection_checkpoint SET lease_epoch = 2 WHERE shard_id = %s", SHARD)
+    before = metrics.value("noetl_fenced_writes_total", role="compute")
+    assert await project_shards_once(projector) == 10, "the events of one run"
+    assert SHARD not in projector.leases.owned() and 7 in projector.leases.owned()
+    assert metrics.value("noetl_fenced_writes_total", role="compute") == before + 1
+    shown = await rows(pool, "SELECT execution_id, status, last_event_id FROM noetl.execution")
+    found = {row["execution_id"]: row for row in shown}
+    assert found[kept]["status"] == "COMPLETED"
+    assert (found[lost]["status"], found[lost]["last_event_id"]) == ("RUNNING", 0)
+    assert [row["execution_id"] for row in await rows(pool, "SELECT execution_id FROM noetl.projection_state")] == [
+        kept
+    ]
+
+
+async def test_shards_share_a_batch_and_a_full_share_is_gone_on_with_at_once(pool: Pool) -> None:
+    long, short = await a_loop(pool, 20), await a_loop(pool, 2, shard_id=7)
+    projector = await projector_of(pool, batch=24)
+    assert await project_shards_once(projector) == 12 + 10
+    assert projector.is_behind
+    shown = await rows(pool, "SELECT execution_id, status FROM noetl.execution")
+    assert {row["execution_id"]: row["status"] for row in shown} == {long: "RUNNING", short: "COMPLETED"}
+    assert await project_shards_once(projector) == 24, "one shard has the batch for itself"
+    assert projector.is_behind
+    assert await project_shards_once(projector) == 46 - 12 - 24
+    assert not projector.is_behind
+
+
+async def test_all_shards_that_are_behind_cost_three_round_trips_together(pool: Pool) -> None:
+    for shard_id in range(16):
+        await a_loop(pool, 1, shard_id=shard_id)
+    projector = await projector_of(pool)
+    before = pool.get_stats()["requests_num"]
+    assert await project_shards_once(projector) == 16 * 8
+    assert pool.get_stats()["requests_num"] - before == 3, "where they are, their events, what came of them"
+
+
 def test_the_cache_is_never_larger_than_it_may_be() -> None:
     runs = Runs(2)
-    kept = {id_: store.Run(state=ExecutionState(execution_id=id_), progress=_progress()) for id_ in (1, 2, 3)}
-    runs.keep(SHARD, epoch=1, projected=5, runs=kept)
-    assert set(runs.take(SHARD, [1, 2, 3])) == {2, 3}
-    assert runs.take(SHARD, [2]) == {}, "what is taken is given up"
+    kept = {id_: _run(id_) for id_ in (1, 2, 3)}
+    move = Move(shard_id=SHARD, epoch=1, old=0, new=last_id(SHARD, 5))
+    runs.keep(move, kept.values())
+    assert set(runs.take([1, 2, 3])) == {2, 3}
+    assert runs.take([2]) == {}, "what is taken is given up"
 
 
-def _progress() -> Progress:
-    return Progress()
+def test_a_shards_runs_are_forgotten_together_and_those_that_ended_are_not_kept() -> None:
+    runs = Runs(10)
+    for shard_id, ids in ((SHARD, (1, 2)), (7, (3, 4))):
+        move = Move(shard_id=shard_id, epoch=1, old=0, new=last_id(shard_id, 5))
+        runs.keep(move, [_run(id_, shard_id=shard_id, status="FAILED" if id_ == 4 else "RUNNING") for id_ in ids])
+    runs.align(Position(shard_id=SHARD, routed_seq=6, projected=last_id(SHARD, 5)), 1)
+    runs.align(Position(shard_id=7, routed_seq=6, projected=last_id(7, 5)), 1)
+    assert set(runs.take([1, 4])) == {1}
+    runs.align(Position(shard_id=SHARD, routed_seq=6, projected=last_id(SHARD, 5)), 2)
+    assert set(runs.take([1, 2, 3])) == {3}, "shard 6 has a new epoch"
+
+
+def _run(id_: int, *, shard_id: int = SHARD, status: Status = "RUNNING") -> Run:
+    state, progress = ExecutionState(execution_id=id_), Progress(status=status)
+    return Run(state=state, progress=progress, last_event_id=last_id(shard_id, 5))
 
 
 def test_an_event_already_seen_changes_nothing() -> None:
-    run = store.Run(state=ExecutionState(execution_id=1), progress=_progress(), last_event_id=9)
+    run = Run(state=ExecutionState(execution_id=1), progress=Progress(), last_event_id=9)
     project_event(run, Event(execution_id=1, event_id=9, event_type="playbook.failed"))
     assert run.progress.status == "RUNNING"

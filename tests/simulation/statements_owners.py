@@ -1,9 +1,10 @@
 """Models of the statements of ownership and of the projection: leases, leader, fences, checkpoints, read models."""
 
+import itertools
 from collections import Counter
 from typing import Any
 
-from noetl_common.core.shard import last_id
+from noetl_common.core.shard import last_id, shard_in
 from tests.simulation.database import Entry, Row, Transaction, Waiting
 from tests.simulation.statements import from_jsonb, jsonb, leads, locked_row, moment, now_s, records, statement
 from tests.simulation.statements_log import routed_seq
@@ -251,7 +252,7 @@ def read_positions(tx: Transaction, args: Any) -> list[Row]:
         projected = position["last_projected_event_id"]
         lag_s = _age_behind(tx, shard_id, projected) if projected < last_id(shard_id, head["seq"]) else None
         row = {"shard_id": shard_id, "routed_seq": routed_seq(tx, shard_id), "projected": projected}
-        told.append({**row, "lease_epoch": position["lease_epoch"], "lag_s": lag_s})
+        told.append({**row, "lag_s": lag_s})
     return told
 
 
@@ -266,14 +267,12 @@ def _age_behind(tx: Transaction, shard_id: int, after: int) -> float | None:
 @statement(COMPUTE, "read_events")
 def read_events(tx: Transaction, args: Any) -> list[Row]:
     found: list[Row] = []
-    for entry in tx.database.log.of_shard(args["shard_id"], args["after"]):
-        row = entry.seen_by(tx)
-        if row is None:
-            continue
-        if row["event_id"] > args["until"] or len(found) == args["limit"]:
-            break
-        found.append(event_shown(row))
-    return found
+    for shard in records(args, "shards"):
+        entries = tx.database.log.of_shard(shard["shard_id"], shard["after"])
+        following = (row for entry in entries if (row := entry.seen_by(tx)) is not None)
+        read = itertools.islice(following, args["limit"])
+        found += [event_shown(row) for row in read if row["event_id"] <= shard["until"]]
+    return sorted(found, key=lambda row: row["event_id"])
 
 
 @statement(COMPUTE, "read_runs")
@@ -292,44 +291,48 @@ def read_runs(tx: Transaction, args: Any) -> list[Row]:
     return found
 
 
-@statement(COMPUTE, "advance_projection")
-def advance_projection(tx: Transaction, args: Any) -> Waiting:
-    table = tx.database.projection_checkpoint
-    entry = table.entries[args["shard_id"],]
-    row = yield from locked_row(tx, entry)
-    if row["lease_epoch"] != args["epoch"] or row["last_projected_event_id"] != args["old"]:
-        return 0
-    age_s = _age_behind(tx, args["shard_id"], args["new"]) or 0.0
-    tx.update(table, entry, last_projected_event_id=args["new"], last_projected_at=now_s(tx), lag_ms=int(1000 * age_s))
-    tx.notes.append(("projected", dict(args)))
-    return 1
+@statement(COMPUTE, "save_projection")
+def save_projection(tx: Transaction, args: Any) -> Waiting:
+    table, moved = tx.database.projection_checkpoint, set()
+    for move in records(args, "moves"):
+        entry, fence = table.entries[move["shard_id"],], (move["epoch"], move["old"])
+        if _fence_of(entry.seen_by(tx)) != fence or _fence_of((yield from locked_row(tx, entry))) != fence:
+            continue
+        lag_ms = int(1000 * (_age_behind(tx, move["shard_id"], move["new"]) or 0.0))
+        tx.update(table, entry, last_projected_event_id=move["new"], last_projected_at=now_s(tx), lag_ms=lag_ms)
+        tx.notes.append(("projected", move))
+        moved.add(move["shard_id"])
+    for given in records(args, "runs"):
+        if shard_in(given["last_event_id"]) in moved:
+            yield from _save_fold(tx, given)
+            yield from _save_read_model(tx, given)
+    return [{"shard_id": shard_id} for shard_id in moved]
 
 
-@statement(COMPUTE, "save_states")
-def save_states(tx: Transaction, args: Any) -> Waiting:
+def _fence_of(position: Row | None) -> tuple[int, int]:
+    assert position is not None
+    return position["lease_epoch"], position["last_projected_event_id"]
+
+
+def _save_fold(tx: Transaction, given: Row) -> Waiting:
     table = tx.database.projection_state
-    for given in records(args, "runs"):
-        row = {**given, "state": jsonb(given["state"])}
-        if (yield from tx.insert(table, row, or_nothing=True)):
-            continue
-        entry = table.entries[given["execution_id"],]
-        before = yield from locked_row(tx, entry)
-        if row["last_event_id"] > before["last_event_id"]:
-            tx.update(table, entry, last_event_id=row["last_event_id"], state=row["state"])
-    return 1
+    row = {name: given[name] for name in ("execution_id", "last_event_id")} | {"state": jsonb(given["state"])}
+    if (yield from tx.insert(table, row, or_nothing=True)):
+        return
+    entry = table.entries[given["execution_id"],]
+    before = yield from locked_row(tx, entry)
+    if row["last_event_id"] > before["last_event_id"]:
+        tx.update(table, entry, last_event_id=row["last_event_id"], state=row["state"])
 
 
-@statement(COMPUTE, "save_progress")
-def save_progress(tx: Transaction, args: Any) -> Waiting:
+def _save_read_model(tx: Transaction, given: Row) -> Waiting:
     table = tx.database.execution
-    for given in records(args, "runs"):
-        entry = table.entries.get((given["execution_id"],))
-        if entry is None:
-            continue
-        before = yield from locked_row(tx, entry)
-        if before is None or given["last_event_id"] <= before["last_event_id"]:
-            continue
-        plain = {name: given[name] for name in ("status", "current_step", "last_event_id")}
-        packed = {name: jsonb(given[name]) for name in ("progress", "result", "error")}
-        tx.update(table, entry, **plain, **packed, end_time=moment(given["end_time"]))
-    return 1
+    entry = table.entries.get((given["execution_id"],))
+    if entry is None:
+        return
+    before = yield from locked_row(tx, entry)
+    if before is None or given["last_event_id"] <= before["last_event_id"]:
+        return
+    plain = {name: given[name] for name in ("status", "current_step", "last_event_id")}
+    packed = {name: jsonb(given[name]) for name in ("progress", "result", "error")}
+    tx.update(table, entry, **plain, **packed, end_time=moment(given["end_time"]))
