@@ -1,7 +1,7 @@
 """How long the projection waits between batches: each costs 2 ms, and as much of Postgres, with little in it too."""
 
 PAUSE_MIN_S = 0.01  # between the beginnings of two batches: nobody sees a status that is 10 ms old as late
-WORK_SHARE = 0.1  # of the time that batches take in the long run: on a busy machine they must not crowd out the runs
+WORK_SHARE = 0.05  # of the time that batches take in the long run: on a busy machine they must not crowd out the runs
 
 
 class Pace:
