@@ -5,14 +5,13 @@ import json
 import multiprocessing
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
 from tests.simulation.audit import known_points, misses, told
 from tests.simulation.mutants import BY_NAME, MUTANTS, Mutant
-from tests.simulation.world import ROUGH_EVERY, Outcome, World
+from tests.simulation.world import ROUGH_EVERY, Outcome, World, is_patient
 
 MUTANT_SEEDS_MAX = 2_000
 
@@ -63,7 +62,7 @@ def main() -> int:
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every commit")
     parser.add_argument(
-        "--points", action="store_true", help="print the crash points and the share of seeds that reach each"
+        "--points", action="store_true", help="print the crash points and the shares of seeds that reach each"
     )
     parser.add_argument("--audit", action="store_true", help="fail when something was tried too seldom")
     asked = parser.parse_args()
@@ -98,10 +97,14 @@ def _show(seed: int, mutant: str, *, is_traced: bool) -> int:
 
 
 def _show_points(count: int) -> int:
-    """Print the crash points as crash_points.json has them, measured by seeds that aim at none."""
-    reached = Counter(point for seed in range(count) for point in World(seed).run().in_trouble)
-    shares = {point: round(reached[point] / count, 3) for point in sorted(reached.keys() | known_points().keys())}
-    print(json.dumps(shares, indent=1))
+    """Print the crash points as crash_points.json has them: who aims at them now changes who reaches them."""
+    outcomes = [run_seed(seed) for seed in range(count)]
+    kinds = [[one for one in outcomes if is_patient(one.seed) is wanted] for wanted in (False, True)]
+    lines = []
+    for point in sorted({point for one in outcomes for point in one.reached} | known_points().keys()):
+        shares = [round(sum(point in one.in_trouble for one in kind) / len(kind), 3) for kind in kinds]
+        lines.append(f" {json.dumps(point)}: {json.dumps(shares)}")
+    print("{\n" + ",\n".join(lines) + "\n}")
     return 0
 
 

@@ -29,10 +29,10 @@ KINDS_MIN = 100  # of each kind of event
 
 
 @cache
-def known_points() -> dict[str, float]:
-    """Return every crash point, with the share of seeds that reach it in trouble: seeds aim at the rare ones more."""
+def known_points() -> dict[str, tuple[float, float]]:
+    """Return {crash point: shares of seeds, and of patient ones, that reach it}: seeds aim at the rare ones more."""
     text = (resources.files("tests.simulation") / "crash_points.json").read_text(encoding="utf-8")
-    points: dict[str, float] = json.loads(text)
+    points: dict[str, tuple[float, float]] = {point: (share, rare) for point, (share, rare) in json.loads(text).items()}
     return points
 
 

@@ -16,8 +16,10 @@ from tests.simulation.database import broken
 from tests.simulation.loop import RUNNING, Process, SimLoop
 
 KINDS = ("crash", "pause", "cut", "slow")
-TARGETS = 12  # crash points that a seed aims at: the rarer one is, the more seeds do
-SHARE_MIN = 0.02
+AIM = 0.045  # share of seeds in which something is meant to happen at a crash point that they reach
+RARE_SHARE = 0.3  # of seeds: a point that fewer reach is rare, and mostly stands behind many that are not
+AIM_PATIENT = 0.12  # the same of patient seeds, which aim at the rare points; the others aim at the rest
+LEADS = ("effect.after",)  # where a patient seed kills to come to what is done with work that was lost
 OCCURRENCE_MAX = 3
 ROUGH_RATE = 0.01  # of faults where none is planned, in a rough seed
 PAUSE_MAX_S = 9.0
@@ -27,23 +29,33 @@ SLOW_MAX_S = 0.6
 
 
 class Faults:
-    """The faults of one seed. `points`: {crash point: share of seeds that reach it in trouble}.
+    """The faults of one seed. `points`: {crash point: shares of other and of patient seeds that reach it in trouble}.
 
     Shapes: `counts` {(kind, point): times}; `reached` {point: times}, `in_trouble` those while a fault was possible.
     """
 
     def __init__(
-        self, source: random.Random, loop: SimLoop, *, points: Mapping[str, float], is_rough: bool = False
+        self,
+        source: random.Random,
+        loop: SimLoop,
+        *,
+        points: Mapping[str, tuple[float, float]],
+        is_rough: bool = False,
+        is_patient: bool = False,
     ) -> None:
         self.random = source
         self.loop = loop
         self.is_on = True
         self.rate = ROUGH_RATE if is_rough else source.choice([0.0, 0.001, 0.003])
         self.targets: dict[str, tuple[int, str]] = {}
-        weights = [1.0 / max(share, SHARE_MIN) for share in points.values()]
-        for point in source.choices(list(points), weights, k=TARGETS) if points else ():
-            kind = "crash" if source.random() < 0.8 else source.choice(KINDS)
-            self.targets[point] = (source.randint(1, OCCURRENCE_MAX if points[point] > 0.9 else 1), kind)
+        for point, shares in points.items():
+            is_rare = shares[0] < min(RARE_SHARE, shares[1])
+            # The fewer seeds of a kind reach it, the more of them aim at it.
+            if is_rare is is_patient and source.random() * shares[is_patient] < (AIM_PATIENT if is_rare else AIM):
+                kind = "crash" if source.random() < 0.8 else source.choice(KINDS)
+                self.targets[point] = (source.randint(1, OCCURRENCE_MAX if shares[0] > 0.9 else 1), kind)
+        for point in LEADS if is_patient and points else ():
+            self.targets[point] = (source.randint(1, OCCURRENCE_MAX), "crash")
         for point in FREEZES if is_rough and points else ():
             self.targets[point] = (source.randint(1, OCCURRENCE_MAX), "pause")
         self.pause_min_s = ROUGH_PAUSE_MIN_S if is_rough else 0.2
@@ -102,6 +114,11 @@ class Faults:
         elif session is not None:
             session.cut()
             raise broken()
+
+    def end(self, *, keeps_targets: bool) -> None:
+        """Do nothing more; or only what is meant to happen at points that are still to be reached."""
+        self.rate = 0.0
+        self.is_on = keeps_targets
 
     def crash(self, process: Process) -> None:
         """Kill a process; another takes its place after a while."""
