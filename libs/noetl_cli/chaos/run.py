@@ -37,7 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     seconds: float = 60.0
-    every_s: float = 3.0
+    every_s: float = 2.0
     open_max: int = 8
 
 

@@ -18,7 +18,7 @@ SHOWN_MAX = 20
 def chaos(
     *,
     seconds: Annotated[float, typer.Option(min=1, help="How long faults are made.")] = 60.0,
-    every: Annotated[float, typer.Option(min=0.2, help="Mean seconds between two faults.")] = 3.0,
+    every: Annotated[float, typer.Option(min=0.2, help="Mean seconds between two faults.")] = 2.0,
     seed: Annotated[int | None, typer.Option(min=0, help="Draws the load and the faults; without it, any.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="How many runs are open at a time.")] = 8,
     keep: Annotated[Path | None, typer.Option(help="An empty folder for state and logs, which then stay.")] = None,
