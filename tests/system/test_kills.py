@@ -4,6 +4,7 @@
 """
 
 import os
+import secrets
 import signal
 import time
 from collections import defaultdict
@@ -59,10 +60,15 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def execute(stack: Stack) -> int:
+    """Start a run as clients do: 503 is what an ingest answers that was frozen, until it has new sessions."""
     assert stack.running is not None
-    answer = httpx.post(
-        f"{stack.running.api_url}/api/execute", json={"path": "tests/kills", "payload": {"items": ITEMS}}, timeout=30
-    )
+    body, headers = {"path": "tests/kills", "payload": {"items": ITEMS}}, {"Idempotency-Key": secrets.token_hex(8)}
+    deadline = time.monotonic() + 30
+    while True:
+        answer = httpx.post(f"{stack.running.api_url}/api/execute", json=body, headers=headers, timeout=30)
+        if answer.status_code != 503 or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
     assert answer.status_code == 200, answer.text
     return int(answer.json()["execution_id"])
 
