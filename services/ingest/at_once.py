@@ -8,15 +8,17 @@ finds changed meanwhile, goes the long way as if nothing had happened. Source: d
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from noetl_common import metrics
-from noetl_common.core.commands import Command
+from noetl_common.core.commands import Command, CommandContext, Item
 from noetl_common.db import Pool, json_text, single
 from noetl_common.event_log import events_text
 from noetl_common.log import get_logger
 from noetl_common.sql import load_queries
-from noetl_common.wire import ClaimedCommand, ResultRow
+from noetl_common.wire import ClaimedCommand, ResultRow, encode
 from services.ingest import store
 from services.ingest.claims import Claims
 from services.ingest.decisions import Batch, context_rows, state_row, timer_rows
@@ -27,6 +29,7 @@ from services.ingest.works import PARTIAL, Work
 
 log = get_logger(__name__)
 SQL = load_queries("services.ingest")
+T = TypeVar("T")
 
 INPUTS_MAX = 32  # of a shard: more than that is a crowd, whose append and routing had better overlap
 COMMANDS_MAX = 1_000
@@ -111,7 +114,10 @@ class AtOnce:
     async def _settle(self, batches: Sequence[Batch], rows: Sequence[ResultRow]) -> None:
         """Remember what is committed."""
         contexts = {
-            id_: one for batch in batches for decision in batch.decisions for id_, one in decision.contexts.items()
+            id_: _as_stored(one, CommandContext)
+            for batch in batches
+            for decision in batch.decisions
+            for id_, one in decision.contexts.items()
         }
         self._claims.keep(contexts, rows=rows)
         for batch in batches:
@@ -225,5 +231,18 @@ def _claimed(command: Command, claim_token: int) -> ClaimedCommand:
         context_id=command.context_id,
         loop_epoch=command.loop_epoch,
         iter_index=command.iter_index,
-        item=command.item,
+        item=None if command.item is None else _as_stored(command.item, Item),
     )
+
+
+def _as_stored(record: T, kind: type[T]) -> T:
+    """Return a record as the database gives it back, so that a tool is given the same by whichever way it came."""
+    return msgspec.convert(_in_order(msgspec.json.decode(encode(record))), kind, str_keys=True)
+
+
+def _in_order(value: Any) -> Any:
+    # jsonb keeps the keys of an object by length, then by bytes.
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return {key: _in_order(value[key]) for key in keys}
+    return [_in_order(part) for part in value] if isinstance(value, list) else value

@@ -11,7 +11,8 @@ from noetl_common.core.shard import shard_of
 from noetl_common.core.values import reference_of
 from noetl_common.db import Pool, transaction
 from noetl_common.event_log import append
-from noetl_common.wire import Claim, Claimed
+from noetl_common.wire import Claim, Claimed, encode
+from services.ingest.store_claims import read_contexts
 from tests.ingesting import ref_of, report_of, result_row
 from tests.routing import Bench, register_text
 from tests.servers import SHARD_COUNT
@@ -105,6 +106,19 @@ async def test_a_result_comes_along_with_the_command_that_names_it(pool: Pool, b
     second = await held
     named = {ref.ref_id for context in second.contexts.values() for ref in context.results.values()}
     assert {row.ref_id for row in second.results} == named and len(named) == 1
+
+
+async def test_what_a_worker_is_given_is_as_the_database_has_it(pool: Pool, bench: Bench) -> None:
+    await register_text(pool, CHAIN.replace("{{ first }}", "{{ first }}, zeta: 1, a: 2").replace("/chain", "/ordered"))
+    await bench.run("tests/ordered")
+    held = holding(bench)
+    await until_held(bench)
+    execution_id = await bench.start("tests/ordered")
+    given = await held
+    [(_execution_id, context_id, stored)] = await read_contexts(pool, [(execution_id, given.commands[0].context_id)])
+    assert encode(given.contexts[context_id]) == encode(stored)
+    [found] = (await bench.claims.held("w")).commands
+    assert encode(given.commands[0]) == encode(found)
 
 
 async def test_two_workers_that_wait_share_what_is_issued(pool: Pool, bench: Bench) -> None:
