@@ -10,8 +10,8 @@ from itertools import pairwise
 import httpx
 import msgspec
 
-from noetl_common.core.events import Envelope
-from noetl_common.wire import Claim, Claimed, ClaimedCommand, Report, ReportBatch, Reported, decode, encode
+from noetl_common.wire import Claim, Claimed, ReportBatch, Reported, decode, encode
+from tests.ingesting import report_of
 
 POOL = "by_hand"
 PLAYBOOK = f"""
@@ -55,7 +55,8 @@ class Noted:
         asked = encode(Claim(worker_id=worker_id, pool=POOL, max=AT_ONCE, wait_s=0.5))
         while not self.ended.is_set():
             claimed = self._sent(client, "/api/commands/claim", asked)
-            reports = [_completed(command) for command in decode(claimed, Claimed).commands] if claimed else []
+            commands = decode(claimed, Claimed).commands if claimed else []
+            reports = [report_of(one, loop_epoch=one.loop_epoch, iter_index=one.iter_index) for one in commands]
             if reports:
                 batch = encode(ReportBatch(worker_id=worker_id, events=reports))
                 if answer := self._sent(client, "/api/events/batch", batch):
@@ -105,18 +106,3 @@ def acknowledged(url: str) -> Iterator[Noted]:
 def longest_pause_s(moments: Moments) -> float:
     """Return for how long nothing was acknowledged."""
     return max(later - sooner for sooner, later in pairwise(sorted(moment for moment, _id in moments)))
-
-
-def _completed(command: ClaimedCommand) -> Report:
-    return Report(
-        execution_id=command.execution_id,
-        event_type="command.completed",
-        command_id=command.command_id,
-        claim_token=command.claim_token,
-        step=command.step,
-        attempt=command.attempt,
-        status="COMPLETED",
-        result=Envelope(status="COMPLETED"),
-        loop_epoch=command.loop_epoch,
-        iter_index=command.iter_index,
-    )

@@ -49,7 +49,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             wake = leases.changed
 
             async def ring(subject: str, _payload: bytes) -> None:
-                if not wake.is_set() and int(last_token(subject)) in leases.owned():
+                if not wake.is_set() and leases.epoch_of(int(last_token(subject))) is not None:
                     wake.set()
 
             await bus.subscribe(f"{SHARDS}.*", ring)

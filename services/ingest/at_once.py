@@ -21,7 +21,7 @@ from noetl_common.sql import load_queries
 from noetl_common.wire import ClaimedCommand, ResultRow, encode
 from services.ingest import store
 from services.ingest.claims import Claims
-from services.ingest.decisions import Batch, context_rows, state_row, timer_rows
+from services.ingest.decisions import Batch, context_rows, place_of, state_row, timer_rows
 from services.ingest.held_claims import HeldClaim, give, give_doubt
 from services.ingest.read_payloads import store_payloads
 from services.ingest.router import Router
@@ -73,11 +73,12 @@ class AtOnce:
         for shard_id, works in parts.items():
             rows = [row for work in works for row in work.rows]
             batch = self._router.decide_ahead(shard_id, [work.event for work in works], rows)
-            commands += sum(len(decision.commands) for decision in batch.decisions) if batch else 0
-            if batch is None or (batches and commands > COMMANDS_MAX):
+            more = sum(len(decision.commands) for decision in batch.decisions) if batch else 0
+            if batch is None or (batches and commands + more > COMMANDS_MAX):
                 self._router.withdraw(shard_id)
             else:
                 batches.append(batch)
+                commands += more
             await asyncio.sleep(0)  # deciding is pure computing: who asks for a status must not wait for a batch
         return batches
 
@@ -85,18 +86,22 @@ class AtOnce:
         self, batches: Sequence[Batch], parts: Mapping[int, list[Work]]
     ) -> dict[int, list[store.Written]]:
         works = [work for batch in batches for work in parts[batch.shard_id]]
-        commands = [command for batch in batches for decision in batch.decisions for command in decision.commands]
+        decisions = [decision for batch in batches for decision in batch.decisions]
+        commands = [command for decision in decisions for command in decision.commands]
         reserved = await self._reserved(commands)
         outcome = "failed"
         try:
             rows = [row for work in works for row in work.rows]
-            rows += await store_payloads(self._router.store, [d for batch in batches for d in batch.decisions])
+            rows += await store_payloads(self._router.store, decisions)
             tokens = await self._written(batches, works, rows=rows, reserved=reserved)
             outcome = "changed" if tokens is None else "committed"
             if tokens is None:
                 give(reserved.values(), {})
                 return {}
-            await self._settle(batches, rows)
+            contexts = {id_: _as_stored(one, CommandContext) for d in decisions for id_, one in d.contexts.items()}
+            self._claims.keep(contexts, rows=rows)
+            for batch in batches:
+                await self._router.settle(batch)
             self._give(commands, reserved, tokens)
             await self._router.ring_pools({c.pool for c in commands if c.command_id not in reserved and not c.delay_s})
             return {batch.shard_id: [_accepted(work) for work in parts[batch.shard_id]] for batch in batches}
@@ -110,18 +115,6 @@ class AtOnce:
             if outcome != "committed":
                 self._withdraw(batches)
             give_doubt(reserved.values())  # to whom nothing was said yet
-
-    async def _settle(self, batches: Sequence[Batch], rows: Sequence[ResultRow]) -> None:
-        """Remember what is committed."""
-        contexts = {
-            id_: _as_stored(one, CommandContext)
-            for batch in batches
-            for decision in batch.decisions
-            for id_, one in decision.contexts.items()
-        }
-        self._claims.keep(contexts, rows=rows)
-        for batch in batches:
-            await self._router.settle(batch)
 
     def _give(self, commands: Sequence[Command], reserved: Mapping[int, HeldClaim], tokens: Mapping[str, int]) -> None:
         """Send the workers that waited what was leased to them."""
@@ -159,7 +152,7 @@ class AtOnce:
         events = [work.event for work in works] + [event for decision in decisions for event in decision.events]
         given = [{"command_id": command_id, "worker_id": held.worker_id} for command_id, held in reserved.items()]
         args = {
-            "shards": json_text([_place(batch) for batch in batches]),
+            "shards": json_text([place_of(batch) for batch in batches]),
             "reports": json_text([_report(work) for work in works if work.report is not None]),
             "executions": json_text([work.start.execution for work in works if work.start is not None]),
             "events": events_text(events),
@@ -189,15 +182,6 @@ def _fits(work: Work) -> bool:
     if work.report is not None:
         return work.event.event_type != PARTIAL and work.report.claim_token != 0 and "foreign" not in work.event.meta
     return work.start is not None and work.start.execution.group is None
-
-
-def _place(batch: Batch) -> dict[str, int]:
-    return {
-        "shard_id": batch.shard_id,
-        "epoch": batch.epoch,
-        "old_seq": batch.old_seq,
-        "new_seq": batch.new_seq,
-    }
 
 
 def _report(work: Work) -> dict[str, Any]:

@@ -108,7 +108,7 @@ async def apply(pool: Pool, batch: Batch, *, shard_count: int, fenced: bool = Tr
     Source: docs/adr/0005-one-decision.md.
     """
     move = SQL["move_cursor"] if fenced else SQL["move_cursor_unfenced"]
-    args = {"shard_id": batch.shard_id, "old_seq": batch.old_seq, "new_seq": batch.new_seq, "epoch": batch.epoch}
+    args = place_of(batch)
     moved: AsyncCursor[DictRow] | None = None
     try:
         async with pipelined(pool) as conn:
@@ -175,6 +175,11 @@ async def _write_rows(conn: Conn, batch: Batch, *, shard_count: int) -> None:
     await insert_results(conn, batch.payload_rows)
     if ended := [state.execution_id for state in states.values() if state.is_terminal]:
         await conn.execute(SQL["drop_timers"], {"execution_ids": ended})
+
+
+def place_of(batch: Batch) -> dict[str, int]:
+    """Return how a batch moves its shard's cursor, and under which epoch."""
+    return {"shard_id": batch.shard_id, "epoch": batch.epoch, "old_seq": batch.old_seq, "new_seq": batch.new_seq}
 
 
 def context_rows(decision: Decision) -> list[dict[str, Any]]:

@@ -57,8 +57,7 @@ class Handover:
         else:
             queue.extend(events)
         for row in rows:
-            if row.inline is not None:
-                self._payloads.put_encoded(row.execution_id, row.ref_id, bytes(row.inline))
+            self._payloads.put_row(row)
         self.bell(shard_id).set()
 
     def take(self, shard_id: int, *, after_seq: int, limit: int) -> list[Event]:

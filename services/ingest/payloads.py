@@ -9,6 +9,7 @@ from noetl_common.core.scope import NeedPayload
 from noetl_common.core.tables import group_key, table_value
 from noetl_common.core.values import Ref
 from noetl_common.store.tables import Footer, Group
+from noetl_common.wire import ResultRow
 
 CACHE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -28,6 +29,11 @@ class PayloadCache:
     def put_encoded(self, execution_id: int, ref_id: int, body: bytes) -> None:
         """Keep a payload as JSON text; it is decoded when something looks at it, and most never are."""
         self._put((execution_id, ref_id, WHOLE), len(body), body, None)
+
+    def put_row(self, row: ResultRow) -> None:
+        """Keep the small payload that a result's row carries; a row without one is left alone."""
+        if row.inline is not None:
+            self.put_encoded(row.execution_id, row.ref_id, bytes(row.inline))
 
     def put(self, execution_id: int, ref_id: int, value: Any, *, size_bytes: int) -> None:
         """Keep a decoded payload."""

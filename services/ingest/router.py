@@ -126,8 +126,7 @@ class Router:
         except BaseException:
             self._doubt(shard_id)
             raise
-        self.leases.recoveries.advance(shard_id, len(batch.decisions))
-        _measure(batch, seconds=time.monotonic() - began_s)
+        metrics.observe("noetl_route_batch_seconds", time.monotonic() - began_s)
         return len(batch.decisions)
 
     def is_at_rest(self, shard_id: int) -> bool:
@@ -150,9 +149,8 @@ class Router:
         shard = self._shards[shard_id]
         batch = Batch(shard_id=shard_id, epoch=shard.epoch, old_seq=shard.seq, new_seq=shard.seq, decisions=[])
         for row in rows:
-            if row.inline is not None:
-                self.payloads.put_encoded(row.execution_id, row.ref_id, bytes(row.inline))
-                shard.made.append((row.execution_id, row.ref_id))
+            self.payloads.put_row(row)
+            shard.made.append((row.execution_id, row.ref_id))
         states: dict[int, ExecutionState] = {}
         for event in inputs:
             batch.new_seq += 1
@@ -174,9 +172,7 @@ class Router:
             return None
         event.catalog_id = event.catalog_id or state.catalog_id
         event.parent_execution_id = event.parent_execution_id or state.parent_execution_id
-        world = World(
-            load=self.payloads.load, playbooks={}, fresh_ids=_fresh_ids(), tiers=self.store.rule, env=self.env
-        )
+        world = self._world({})
         try:
             decision = route.decide(playbook, state, event, world=world)
         except Exception:
@@ -190,7 +186,6 @@ class Router:
         shard = self._shards[batch.shard_id]
         shard.states.update({decision.state.execution_id: decision.state for decision in batch.decisions})
         await self._committed(shard, batch, Applied())
-        self.leases.recoveries.advance(batch.shard_id, len(batch.decisions))
 
     def withdraw(self, shard_id: int, *, in_doubt: bool = False) -> None:
         """Let go of decisions that were made ahead and not committed; `in_doubt`: or perhaps they were."""
@@ -298,13 +293,7 @@ class Router:
     async def _decide_one(self, shard: Shard, event: Event) -> Decision:
         state = shard.states[event.execution_id]
         playbooks: dict[Wanted, CatalogEntry | tuple[int, ...]] = {}
-        world = World(
-            load=self.payloads.load,
-            playbooks=playbooks,
-            fresh_ids=_fresh_ids(),
-            tiers=self.store.rule,
-            env=self.env,
-        )
+        world = self._world(playbooks)
         playbook: Playbook | None = None
         try:
             playbook = await self._playbook(event.catalog_id or state.catalog_id)
@@ -323,6 +312,15 @@ class Router:
             log.exception("input.poison", execution_id=event.execution_id, event_id=event.event_id)
             metrics.inc("noetl_poison_inputs_total")
             return route.fail(playbook, state, event, world=world, message=_reason(event, error))
+
+    def _world(self, playbooks: Mapping[Wanted, CatalogEntry | tuple[int, ...]]) -> World:
+        return World(
+            load=self.payloads.load,
+            playbooks=playbooks,
+            fresh_ids=_fresh_ids(),
+            tiers=self.store.rule,
+            env=self.env,
+        )
 
     async def _load(self, event: Event, need: NeedPayload) -> None:
         """Read what a decision needs. A store that is away is asked again a few times, then the execution fails."""
@@ -389,6 +387,8 @@ class Router:
             self.leases.changed.set()  # the watcher sleeps until the next timer that it knew of
         for pool, delay_s in {(c.pool, c.delay_s) for d in batch.decisions for c in d.commands if c.delay_s}:
             self.bells.ring_later(pool, delay_s, partial(self._ring_soon, pool))
+        self.leases.recoveries.advance(shard.shard_id, len(batch.decisions))
+        _count(batch)
         await self._ring(shard.shard_id, applied)
 
     async def _fail_alone(self, shard: Shard, batch: Batch, error: Exception) -> Applied:
@@ -396,7 +396,7 @@ class Router:
         states = await decisions.read_states(self.pool, [execution_id])
         state = states.get(execution_id, ExecutionState(execution_id=execution_id))
         (event,) = await decisions.read_inputs(self.pool, shard.shard_id, after_seq=batch.old_seq, limit=1)
-        world = World(load=self.payloads.load, playbooks={}, fresh_ids=_fresh_ids(), tiers=self.store.rule)
+        world = self._world({})
         decision = route.fail(None, state, event, world=world, message=_reason(event, error))
         batch.decisions, batch.payload_rows = [decision], []
         self._forget_made(shard)
@@ -432,8 +432,7 @@ class Router:
             await self.bus.publish(subjects.commands_bell(pool), self._name)
 
 
-def _measure(batch: Batch, *, seconds: float) -> None:
-    metrics.observe("noetl_route_batch_seconds", seconds)
+def _count(batch: Batch) -> None:
     metrics.observe("noetl_route_batch_events", len(batch.decisions))
     drawn = Counter(event.event_type for decision in batch.decisions for event in decision.events)
     for event_type, count in drawn.items():

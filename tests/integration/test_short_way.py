@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from noetl_common import metrics
 from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
 from noetl_common.core.values import reference_of
@@ -50,6 +51,19 @@ async def events_of(pool: Pool, execution_id: int) -> list[str]:
 async def commands_of(pool: Pool, execution_id: int) -> list[tuple[str, str, str | None]]:
     text = "SELECT step, status, worker_id FROM noetl.command WHERE execution_id = %s ORDER BY issued_event_id"
     return [(row["step"], row["status"], row["worker_id"]) for row in await rows(pool, text, execution_id)]
+
+
+async def append_elsewhere(pool: Pool, execution_id: int) -> None:
+    """Append an input as a process would that does not route the shard."""
+    event = Event(
+        execution_id=execution_id,
+        event_type="vars.set",
+        status="SET",
+        result=Envelope(status="SET", context={"name": "x", "value": {"v": 1}}),
+        dedup_key="elsewhere",
+    )
+    async with transaction(pool) as conn:
+        assert await append(conn, shard_of(execution_id, SHARD_COUNT), [event]) != [0]
 
 
 def holding(bench: Bench, worker_id: str = "w", *, wait_s: float = 4.0) -> asyncio.Task[Claimed]:
@@ -121,6 +135,19 @@ async def test_what_a_worker_is_given_is_as_the_database_has_it(pool: Pool, benc
     assert encode(given.commands[0]) == encode(found)
 
 
+async def test_runs_are_counted_whichever_way_they_go(pool: Pool, bench: Bench) -> None:
+    def counted() -> tuple[float, float, float]:
+        return (
+            metrics.value("noetl_short_way_total", outcome="committed"),
+            metrics.value("noetl_executions_ended_total", status="completed"),
+            metrics.value("noetl_route_consequences_total", event_type="command.issued"),
+        )
+
+    before = counted()
+    await bench.run("tests/chain")
+    assert [after - former for after, former in zip(counted(), before, strict=True)] == [4, 1, 3]
+
+
 async def test_two_workers_that_wait_share_what_is_issued(pool: Pool, bench: Bench) -> None:
     first, second = holding(bench, "a"), holding(bench, "b")
     await until_held(bench, 2)
@@ -132,16 +159,7 @@ async def test_two_workers_that_wait_share_what_is_issued(pool: Pool, bench: Ben
 async def test_an_input_that_another_process_appended_sends_the_next_the_long_way(pool: Pool, bench: Bench) -> None:
     execution_id = await bench.start("tests/chain")
     [command] = await bench.claim()
-    shard_id = shard_of(execution_id, SHARD_COUNT)
-    event = Event(
-        execution_id=execution_id,
-        event_type="vars.set",
-        status="SET",
-        result=Envelope(status="SET", context={"name": "x", "value": {"v": 1}}),
-        dedup_key="elsewhere",
-    )
-    async with transaction(pool) as conn:
-        assert await append(conn, shard_id, [event])
+    await append_elsewhere(pool, execution_id)
     [(event_id, outcome)] = await bench.complete([command])
     assert event_id and outcome == "accepted"
     assert (await events_of(pool, execution_id))[-2:] == ["vars.set", "command.completed"]  # appended, not yet routed
@@ -209,18 +227,6 @@ async def test_a_report_that_the_log_refuses_ends_its_command_the_long_way(pool:
 
 
 async def test_runs_that_go_both_ways_at_once_all_end_once(pool: Pool, bench: Bench) -> None:
-    async def elsewhere(execution_id: int) -> None:
-        shard_id = shard_of(execution_id, SHARD_COUNT)
-        event = Event(
-            execution_id=execution_id,
-            event_type="vars.set",
-            status="SET",
-            result=Envelope(status="SET", context={"name": "x", "value": {"v": 1}}),
-            dedup_key="elsewhere",
-        )
-        async with transaction(pool) as conn:
-            await append(conn, shard_id, [event])
-
     async def work() -> None:
         while True:
             claimed = await bench.claims.claim(Claim(worker_id="w", max=5, wait_s=0.05))
@@ -233,7 +239,7 @@ async def test_runs_that_go_both_ways_at_once_all_end_once(pool: Pool, bench: Be
 
     tasks = [asyncio.create_task(work()), asyncio.create_task(work()), asyncio.create_task(route())]
     ids = await asyncio.gather(*(bench.start("tests/chain") for _ in range(40)))
-    await asyncio.gather(*map(elsewhere, ids))
+    await asyncio.gather(*(append_elsewhere(pool, execution_id) for execution_id in ids))
     async with asyncio.timeout(30):
         while True:
             text = "SELECT FROM noetl.event WHERE event_type = 'playbook.completed' AND execution_id = ANY(%s)"
