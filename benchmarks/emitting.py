@@ -29,6 +29,8 @@ class Emitter(msgspec.Struct):
     claim_token: int
     step: str
     attempt: int
+    loop_epoch: int = 0
+    iter_index: int = -1
     chunk: int = 0
 
     def next_chunk(self) -> Report:
@@ -54,6 +56,8 @@ class Emitter(msgspec.Struct):
             claim_token=self.claim_token,
             step=self.step,
             attempt=self.attempt,
+            loop_epoch=self.loop_epoch,
+            iter_index=self.iter_index,
             status=status,
             result=Envelope(status=status),
         )

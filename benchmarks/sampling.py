@@ -4,6 +4,7 @@ import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +14,7 @@ from benchmarks.cpu import Cpu
 from noetl_cli.state_dir import Running
 
 PAUSE_S = 0.25
+MEMORY_EVERY = 4  # samples: adding up the pages of Postgres holds up what is measured
 LAG = re.compile(r"^noetl_projection_lag_seconds(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
@@ -51,11 +53,13 @@ class Sampler:
 
     def _run(self) -> None:
         with httpx.Client(timeout=2.0, trust_env=False) as client:
-            is_last = False
-            while not is_last:
+            for number in count():
                 is_last = self._stop.wait(PAUSE_S)
-                self._sample_memory()
+                if is_last or number % MEMORY_EVERY == 0:
+                    self._sample_memory()
                 self._sample_lag(client)
+                if is_last:
+                    return
 
     def _sample_memory(self) -> None:
         for role, pid in self._roles:

@@ -61,6 +61,9 @@ class ShortWay(Protocol):
     def takes(self, shard_id: int, works: Collection[Work]) -> bool:
         """Return True when these, all that waits for the shard, may go the short way now."""
 
+    async def may_take(self, shard_id: int, works: Collection[Work]) -> bool:
+        """As `takes`, but where only what is not routed yet stands in the way, that is routed first."""
+
     async def commit(self, parts: Mapping[int, list[Work]]) -> dict[int, list[store.Written]]:
         """Return what became of the works of each shard; a shard that is missing has to go the long way."""
 
@@ -264,6 +267,11 @@ class Appender:
                 for work in batch:
                     if not work.done.done():
                         work.done.set_exception(error)
+            if queue and self._short_way is not None and await self._short_way.may_take(shard_id, queue):
+                break
+        del self._flushers[shard_id]
+        if queue:
+            self._serve(shard_id)
 
     async def _commit_or_halve(self, shard_id: int, batch: list[Work]) -> None:
         """Commit a batch; one that Postgres refuses is halved until the offender stands alone."""

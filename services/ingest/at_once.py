@@ -6,7 +6,8 @@ finds changed meanwhile, goes the long way as if nothing had happened. Source: d
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -31,9 +32,13 @@ log = get_logger(__name__)
 SQL = load_queries("services.ingest")
 T = TypeVar("T")
 
-INPUTS_MAX = 32  # of a shard: more than that is a crowd, whose append and routing had better overlap
+INPUTS_MAX = 128  # of a shard: more than that is a crowd, whose append and routing had better overlap
 COMMANDS_MAX = 1_000
-REST_S = 1.0  # how long a shard goes the long way after it was found changed: someone else appends to it as well
+ROUNDS_MAX = 3
+BUSY_PAUSES_S = (0.005, 0.01, 0.02, 0.04)  # while someone renews the leases of what is reported
+# How long a shard goes the long way after it was found changed; doubled each time in a row, for someone else may append
+# to it as well.
+REST_MIN_S, REST_MAX_S = 0.03, 1.0
 
 
 class AtOnce:
@@ -46,15 +51,34 @@ class AtOnce:
         self._lease_s = lease_s
         self._now_s = asyncio.get_running_loop().time
         self._resting_until_s: dict[int, float] = {}
+        self._changes: Counter[int] = Counter()  # {shard: how often in a row it was found changed}
 
     def takes(self, shard_id: int, works: Collection[Work]) -> bool:
         """Return True when these, all that waits for the shard, may go the short way now."""
+        return self._router.is_at_rest(shard_id) and self._would_take(shard_id, works)
+
+    def _would_take(self, shard_id: int, works: Collection[Work]) -> bool:
         return (
             len(works) <= INPUTS_MAX
-            and self._router.is_at_rest(shard_id)
             and self._resting_until_s.get(shard_id, 0.0) <= self._now_s()
             and all(map(_fits, works))
+            and not _has_chunk_behind_end(works)
         )
+
+    async def may_take(self, shard_id: int, works: Collection[Work]) -> bool:
+        """As `takes`, but where only what is not routed yet stands in the way, that is routed first.
+
+        Else a shard that has work all the time would never come to rest, however little it is.
+        """
+        if not self._would_take(shard_id, works):
+            return False
+        try:
+            for _ in range(ROUNDS_MAX):  # the last one finds nothing: then all of the shard is known to be routed
+                if await self._router.route_once(shard_id) == 0:
+                    break
+        except Exception as error:
+            log.info("short_way.not_routed", shard_id=shard_id, error=error)  # its loop tries again, and says why
+        return self.takes(shard_id, works)
 
     async def commit(self, parts: Mapping[int, list[Work]]) -> dict[int, list[store.Written]]:
         """Return what became of the works of each shard; a shard that is missing has to go the long way."""
@@ -101,6 +125,7 @@ class AtOnce:
             contexts = {id_: _as_stored(one, CommandContext) for d in decisions for id_, one in d.contexts.items()}
             self._claims.keep(contexts, rows=rows)
             for batch in batches:
+                self._changes.pop(batch.shard_id, None)
                 await self._router.settle(batch)
             self._give(commands, reserved, tokens)
             await self._router.ring_pools({c.pool for c in commands if c.command_id not in reserved and not c.delay_s})
@@ -153,7 +178,7 @@ class AtOnce:
         given = [{"command_id": command_id, "worker_id": held.worker_id} for command_id, held in reserved.items()]
         args = {
             "shards": json_text([place_of(batch) for batch in batches]),
-            "reports": json_text([_report(work) for work in works if work.report is not None]),
+            "reports": json_text(_reports(works)),
             "executions": json_text([work.start.execution for work in works if work.start is not None]),
             "events": events_text(events),
             "results": json_text([store.result_record(row) for row in rows]),
@@ -165,39 +190,65 @@ class AtOnce:
             "ended": [state.execution_id for state in states.values() if state.is_terminal],
             "lease_s": self._lease_s,
         }
-        async with single(self._pool) as conn:
-            row = await (await conn.execute(SQL["commit_at_once"], args)).fetchone()
-        assert row is not None
-        return (row["tokens"] or {}) if row["is_open"] else None
+        for pause_s in (*BUSY_PAUSES_S, None):
+            async with single(self._pool) as conn:
+                row = await (await conn.execute(SQL["commit_at_once"], args)).fetchone()
+            assert row is not None
+            if row["is_open"]:
+                return row["tokens"] or {}
+            if pause_s is None or not row["is_busy"]:
+                break
+            await asyncio.sleep(pause_s)
+        return None
 
     def _withdraw(self, batches: Sequence[Batch]) -> None:
         now_s = self._now_s()
         for batch in batches:
             self._router.withdraw(batch.shard_id, in_doubt=True)
-            self._resting_until_s[batch.shard_id] = now_s + REST_S
+            rest_s = min(REST_MAX_S, REST_MIN_S * 2 ** self._changes[batch.shard_id])
+            self._changes[batch.shard_id] += 1
+            self._resting_until_s[batch.shard_id] = now_s + rest_s
 
 
 def _fits(work: Work) -> bool:
-    """Return True for what can be decided before it is written: a start alone, or the end of a command by its token."""
+    """Return True for what can be decided before it is written: a start alone, or what a command's token says of it."""
     if work.report is not None:
-        return work.event.event_type != PARTIAL and work.report.claim_token != 0 and "foreign" not in work.event.meta
+        return work.report.claim_token != 0 and "foreign" not in work.event.meta
     return work.start is not None and work.start.execution.group is None
 
 
-def _report(work: Work) -> dict[str, Any]:
-    """Return the claim that a report ends, with what it says of its command: the decision took it at its word."""
-    assert work.report is not None
-    event = work.event
-    return {
-        "execution_id": event.execution_id,
-        "command_id": event.command_id,
-        "claim_token": work.report.claim_token,
-        "status": store.COMMAND_STATUS[event.event_type],
-        "step": event.step,
-        "attempt": event.attempt,
-        "loop_epoch": event.loop_epoch,
-        "iter_index": event.iter_index,
-    }
+def _has_chunk_behind_end(works: Iterable[Work]) -> bool:
+    """Return True when a command that ends here streams on behind its end: what no claim stands for any more."""
+    ended: set[int | None] = set()
+    for work in works:
+        if work.event.event_type != PARTIAL:
+            ended.add(work.event.command_id)
+        elif work.event.command_id in ended:
+            return True
+    return False
+
+
+def _reports(works: Iterable[Work]) -> list[dict[str, Any]]:
+    """Return each claim that is reported from, once, with what the last report says of its command.
+
+    The decision took it at its word. One that only streamed has no status: it stays claimed.
+    """
+    reports: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for work in works:
+        if work.report is not None:
+            event = work.event
+            said = {
+                "execution_id": event.execution_id,
+                "command_id": event.command_id,
+                "claim_token": work.report.claim_token,
+                "step": event.step,
+                "attempt": event.attempt,
+                "loop_epoch": event.loop_epoch,
+                "iter_index": event.iter_index,
+            }
+            status = None if event.event_type == PARTIAL else store.COMMAND_STATUS[event.event_type]
+            reports[tuple(said.values())] = {**said, "status": status}
+    return list(reports.values())
 
 
 def _accepted(work: Work) -> store.Written:

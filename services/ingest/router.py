@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -26,13 +27,14 @@ from noetl_common.log import get_logger
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ResultRow
 from services.ingest import decisions
-from services.ingest.bells import PoolBells
+from services.ingest.bells import STROKE_S, PoolBells
 from services.ingest.decisions import Applied, Batch
 from services.ingest.handover import Handover
 from services.ingest.payloads import PayloadCache
 from services.ingest.read_payloads import read_payloads, store_payloads
 
 log = get_logger(__name__)
+T = TypeVar("T")
 
 BATCH_INPUTS_MAX = 500
 BATCH_COMMANDS_MAX = 5_000
@@ -84,6 +86,7 @@ class Router:
         self._name = leases.instance.encode()  # goes along with each bell: who rings knows already
         self._shards: dict[int, Shard] = {}
         self._ringing: set[asyncio.Task[None]] = set()
+        self._quiet_until_s = 0.0  # after a shard's bell; what rings meanwhile rings together
         self._locks: dict[int, asyncio.Lock] = {}
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
         self._load_failures: dict[int, int] = {}  # {event id: times its payloads could not be read}
@@ -386,7 +389,7 @@ class Router:
         if any(decision.timers for decision in batch.decisions):
             self.leases.changed.set()  # the watcher sleeps until the next timer that it knew of
         for pool, delay_s in {(c.pool, c.delay_s) for d in batch.decisions for c in d.commands if c.delay_s}:
-            self.bells.ring_later(pool, delay_s, partial(self._ring_soon, pool))
+            self.bells.ring_later(pool, delay_s, partial(self._soon, self.ring_pools, [pool]))
         self.leases.recoveries.advance(shard.shard_id, len(batch.decisions))
         _count(batch)
         await self._ring(shard.shard_id, applied)
@@ -418,10 +421,18 @@ class Router:
             else:
                 await self.bus.publish(subjects.shard_bell(other))
         await self.ring_pools(applied.pools)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + STROKE_S
+            await self._ring_shard(shard_id)
+        else:  # a bell costs the projection as much as a few events do
+            self.bells.ring_later(f"shard {shard_id}", 0.0, partial(self._soon, self._ring_shard, shard_id))
+
+    async def _ring_shard(self, shard_id: int) -> None:
         await self.bus.publish(subjects.shard_bell(shard_id), self._name)
 
-    def _ring_soon(self, pool: str) -> None:
-        ringing = asyncio.create_task(self.ring_pools([pool]))
+    def _soon(self, ring: Callable[[T], Coroutine[None, None, None]], what: T) -> None:
+        ringing = asyncio.create_task(ring(what))
         self._ringing.add(ringing)
         ringing.add_done_callback(self._ringing.discard)
 

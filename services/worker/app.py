@@ -18,7 +18,7 @@ from services.worker.config import Config
 from services.worker.desk import Desk
 from services.worker.heartbeat import Heart
 from services.worker.ingests import Ingests
-from services.worker.loops.report_results import report_results_once
+from services.worker.loops.report_results import report_results_once, reporting_loops
 from services.worker.loops.run_commands import Shop, run_commands_once
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
@@ -57,9 +57,6 @@ async def app(config: Config) -> AsyncIterator[Service]:
     async def claim() -> int:
         return await run_commands_once(desk, api, shop, pool=config.pool, wait_s=config.claim_wait_s)
 
-    async def report() -> int:
-        return await report_results_once(desk, api)
-
     async def finish() -> None:
         await _finish(desk, api, grace_s=config.stop_grace_s)
 
@@ -70,7 +67,7 @@ async def app(config: Config) -> AsyncIterator[Service]:
             name="worker",
             loops=[
                 Loop(name="run_commands", once=claim, idle_pause_s=0.02, wake=desk.slot_free),
-                Loop(name="report_results", once=report, idle_pause_s=1.0, wake=desk.report_due),
+                *reporting_loops(desk, api),
                 Loop(name="register", once=registration.once, idle_pause_s=REGISTER_PAUSE_S),
             ],
             checks={"ingest": registration.check},
@@ -147,9 +144,9 @@ async def _finish(desk: Desk, api: Api, *, grace_s: float) -> None:
         _done, late = await asyncio.wait(tasks, timeout=grace_s)
     try:
         async with asyncio.timeout(LAST_REPORTS_S):
-            while await report_results_once(desk, api):
+            while await report_results_once(desk.outbox, api) + await report_results_once(desk.crowd_outbox, api):
                 pass
     except (NoetlError, TimeoutError) as exc:
-        log.warning("worker.reports_left", reports=len(desk.finished), error=exc)
+        log.warning("worker.reports_left", reports=desk.reports_waiting(), error=exc)
     if late:
         log.warning("worker.commands_left", commands=len(late))

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from noetl_common import metrics
 from noetl_common.log import get_logger
 from noetl_common.wire import ClaimedCommand, Report
+from services.worker.outbox import Outbox
 from services.worker.perform import cancellation
 from services.worker.tools import CANCELLED
 
@@ -18,6 +19,7 @@ log = get_logger(__name__)
 
 CLAIM_MIN = 16
 CLAIM_MAX = 256
+CROWD_SHARE = 8  # of the slots: a run that fills more than an eighth of them is a crowd
 BACKLOG_FACTOR = 4  # reports that may wait, in slots: past that nothing more is claimed
 
 
@@ -35,17 +37,29 @@ class HeldLeases:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[int, tuple[int, int, int]] = {}
+        self._of: Counter[int] = Counter()  # {execution: how many of them are its commands'}
 
     def add(self, commands: list[ClaimedCommand]) -> None:
         """Hold the leases of these claims."""
         with self._lock:
             for command in commands:
+                if command.claim_token not in self._held:
+                    self._of[command.execution_id] += 1
                 self._held[command.claim_token] = (command.execution_id, command.command_id, command.claim_token)
 
     def drop(self, claim_token: int) -> None:
         """Let one go: it was reported, or it is another's now."""
         with self._lock:
-            self._held.pop(claim_token, None)
+            held = self._held.pop(claim_token, None)
+            if held is not None:
+                self._of[held[0]] -= 1
+                if not self._of[held[0]]:
+                    del self._of[held[0]]
+
+    def count(self, execution_id: int) -> int:
+        """Return how many commands of a run are held, those whose reports wait to be answered for included."""
+        with self._lock:
+            return self._of[execution_id]
 
     def tokens(self) -> set[int]:
         """Return the claim tokens held at this moment."""
@@ -59,7 +73,10 @@ class HeldLeases:
 
 
 class Desk:
-    """What is under way, by claim token, and what is finished and not yet reported."""
+    """What is under way, by claim token, and what is finished and not yet reported.
+
+    Reports of a run that has a crowd of commands here wait in an outbox of their own: those of the others pass them.
+    """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -68,18 +85,21 @@ class Desk:
         self.leases = HeldLeases()
         self.running: dict[int, Running] = {}
         self._tokens: dict[int, int] = {}  # the claim token that each command runs under
-        self.finished: deque[Report] = deque()
-        self.answered: set[int] = set()  # claim tokens of the batch under way that ingest has answered for
+        self.outbox = Outbox(self.leases.drop)
+        self.crowd_outbox = Outbox(self.leases.drop)
         self.bug: BaseException | None = None
         self._ended = 0  # commands, since the claim before
-        self.report_due = asyncio.Event()
         self.slot_free = asyncio.Event()
 
     def free_slots(self) -> int:
         """Return how many more commands may be claimed now; 0 while too many reports wait."""
-        if len(self.finished) >= self.slots * BACKLOG_FACTOR:
+        if self.reports_waiting() >= self.slots * BACKLOG_FACTOR:
             return 0
         return max(0, self.slots - len(self.running))
+
+    def reports_waiting(self) -> int:
+        """Return how many reports wait to be sent."""
+        return len(self.outbox) + len(self.crowd_outbox)
 
     def appetite(self) -> int:
         """Return how many commands to ask for: twice as many as ended since this was asked last, within limits.
@@ -127,21 +147,16 @@ class Desk:
             elif command_id in cancelled:
                 self.abandon(claim_token, is_cancelled=True)
 
-    def put_back(self, reports: list[Report]) -> None:
-        """Keep reports that could not be sent, in front of the others."""
-        self.finished.extendleft(reversed(reports))
-        self.report_due.set()
-
     async def _run(self, command: ClaimedCommand, work: Coroutine[Any, Any, Report]) -> None:
         token = command.claim_token
         try:
-            self.finished.append(await work)
+            self._put(await work)
         except asyncio.CancelledError:
             run = self.running.get(token)
             if run is None or not run.is_cancelled:
                 self.leases.drop(token)
                 return
-            self.finished.append(cancellation(command))
+            self._put(cancellation(command))
         except BaseException as exc:
             # A bug of ours ends the process; the lease runs out and another worker, or the dead letters, get the
             # command.
@@ -157,7 +172,10 @@ class Desk:
             if self._tokens.get(command.command_id) == token:
                 del self._tokens[command.command_id]
             self.slot_free.set()
-            self.report_due.set()
+
+    def _put(self, report: Report) -> None:
+        is_crowd = self.leases.count(report.execution_id) > self.slots // CROWD_SHARE
+        (self.crowd_outbox if is_crowd else self.outbox).put(report)
 
     def measure(self) -> None:
         """Export how the slots are used."""

@@ -298,7 +298,7 @@ async def test_the_desk_tells_a_cancelled_run_from_a_lost_lease(cluster: FakeClu
     desk.abandon(9, is_cancelled=is_cancelled)
     await asyncio.wait([task])
     assert cluster.deleted == ([job_name()] if is_cancelled else [])
-    assert len(desk.finished) == is_cancelled
+    assert desk.reports_waiting() == is_cancelled
 
 
 @pytest.mark.parametrize("left", ["failed attempt", "other fields"])

@@ -252,3 +252,75 @@ async def test_runs_that_go_both_ways_at_once_all_end_once(pool: Pool, bench: Be
     for execution_id in ids:
         found = await events_of(pool, execution_id)
         assert found.count("command.issued") == found.count("command.completed") == 3, found
+
+
+def chunk_of(command: Any, chunk: int) -> Any:
+    return report_of(command, event_type="call.partial", status="PARTIAL", task="first", chunk=chunk)
+
+
+async def test_chunks_go_along_with_the_report_that_ends_their_command(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    before = metrics.value("noetl_short_way_total", outcome="committed")
+    answers = await bench.appender.report("w", [chunk_of(command, 0), chunk_of(command, 1)])
+    assert [outcome for _event_id, outcome in answers] == ["accepted"] * 2
+    assert await commands_of(pool, execution_id) == [("first", "claimed", "w")]
+    answers = await bench.appender.report("w", [chunk_of(command, 2), report_of(command)])
+    assert [outcome for _event_id, outcome in answers] == ["accepted"] * 2
+    assert await commands_of(pool, execution_id) == [("first", "completed", "w"), ("second", "pending", None)]
+    assert metrics.value("noetl_short_way_total", outcome="committed") - before == 4
+    assert (await events_of(pool, execution_id)).count("call.partial") == 3
+
+
+async def test_a_chunk_behind_the_end_of_its_command_is_fenced(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    answers = await bench.appender.report("w", [report_of(command), chunk_of(command, 0)])
+    assert [outcome for _event_id, outcome in answers] == ["accepted", "fenced"]
+    await bench.drive()
+    assert "call.partial" not in await events_of(pool, execution_id)
+
+
+async def test_a_chunk_of_a_lost_claim_does_not_hide_behind_one_of_the_current(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    zombie = chunk_of(command, 0)
+    text = "UPDATE noetl.command SET claim_token = claim_token + 1000 WHERE execution_id = %s RETURNING claim_token"
+    [row] = await rows(pool, text, execution_id)
+    current = chunk_of(command, 1)
+    current.claim_token = row["claim_token"]
+    answers = await bench.appender.report("w", [zombie, current])
+    assert [outcome for _event_id, outcome in answers] == ["fenced", "accepted"]
+
+
+async def test_a_renewal_of_leases_holds_a_report_up_but_does_not_send_it_the_long_way(
+    pool: Pool, bench: Bench
+) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    before = metrics.value("noetl_short_way_total", outcome="committed")
+    async with transaction(pool) as conn:
+        text = "UPDATE noetl.command SET lease_until = clock_timestamp() + interval '1 min' WHERE execution_id = %s"
+        await conn.execute(text, [execution_id])
+        reporting = asyncio.create_task(bench.complete([command]))
+        await asyncio.sleep(0.02)
+        assert not reporting.done()
+    [(_event_id, outcome)] = await reporting
+    assert outcome == "accepted" and metrics.value("noetl_short_way_total", outcome="committed") == before + 1
+    assert await commands_of(pool, execution_id) == [("first", "completed", "w"), ("second", "pending", None)]
+
+
+async def test_a_shard_that_went_the_long_way_comes_back_to_the_short_one(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    before = metrics.value("noetl_short_way_total", outcome="committed")
+    bench.handover.wake(shard_id)  # it is not known to be at rest
+    first = asyncio.create_task(bench.appender.report("w", [chunk_of(command, 0)]))
+    while shard_id not in bench.appender._flushers or bench.appender._queues[shard_id]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert not first.done()
+    await bench.complete([command])  # comes while that is committed, which is routed before it
+    assert metrics.value("noetl_short_way_total", outcome="committed") == before + 1
+    assert await commands_of(pool, execution_id) == [("first", "completed", "w"), ("second", "pending", None)]
+    assert [outcome for _event_id, outcome in await first] == ["accepted"]

@@ -34,7 +34,7 @@ from services.meta.loops.elect_leader import Leadership, elect_leader_once, resi
 from services.meta.loops.reap_commands import reap_commands_once
 from services.meta.loops.write_checkpoints import write_checkpoints_once
 from services.worker.desk import Desk
-from services.worker.loops.report_results import report_results_once
+from services.worker.loops.report_results import report_results_once, reporting_loops
 from services.worker.loops.run_commands import run_commands_once
 from tests.simulation.connections import SimPool
 from tests.simulation.loop import RUNNING, Process
@@ -319,12 +319,12 @@ class Worker(Server):
         machine = SimpleNamespace(payloads=tools, tools=tools)
         shop = SimpleNamespace(machine=machine, scopes=None, store=None)
         claim = partial(run_commands_once, self.desk, cast(Any, api), cast(Any, shop), pool="default", wait_s=2.0)
-        report = partial(report_results_once, self.desk, cast(Any, api))
-        self.on_stop = [report]
+        boxes = (self.desk.outbox, self.desk.crowd_outbox)
+        self.on_stop = [partial(report_results_once, outbox, cast(Any, api)) for outbox in boxes]
         self.spawn(self._beat(api))
         return [
             Loop(name="run_commands", once=claim, idle_pause_s=0.02, wake=self.desk.slot_free),
-            Loop(name="report_results", once=report, idle_pause_s=1.0, wake=self.desk.report_due),
+            *reporting_loops(self.desk, cast(Any, api)),
         ]
 
     async def _beat(self, api: "WorkerApi") -> None:

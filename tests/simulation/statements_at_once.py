@@ -26,13 +26,17 @@ def commit_at_once(tx: Transaction, args: Any) -> Waiting:
     database = tx.database
     shards, reports = records(args, "shards"), records(args, "reports")
     finished = [_claim(tx, report) for report in reports]
-    if not (all([_is_at(tx, shard) for shard in shards]) and all(finished)):
-        return [{"is_open": False, "tokens": None}]
+    is_at_rest = all([_is_at(tx, shard) for shard in shards])
+    if not (is_at_rest and all(finished)):
+        is_busy = is_at_rest and all(_fits(tx, _command(tx, report), report) for report in reports)
+        return [{"is_open": False, "is_busy": is_busy, "tokens": None}]
     for shard in shards:
         for table in (database.shard_cursor, database.shard_head):
             tx.update(table, table.entries[shard["shard_id"],], seq=shard["new_seq"])
         tx.notes.append(("moved", shard))
     for report, row in zip(reports, finished, strict=True):
+        if report["status"] is None:
+            continue  # it streams, and goes on
         key = report["execution_id"], report["command_id"]
         tx.update(database.command, database.command.entries[key], status=report["status"], lease_until=None)
         tx.notes.append(("finished", (key, report["claim_token"], "", row)))
@@ -52,7 +56,7 @@ def commit_at_once(tx: Transaction, args: Any) -> Waiting:
                 continue
             yield from model(tx, {"shard_id": row[id_] >> 55, name: _text([row])})
     yield from drop_timers(tx, {"execution_ids": args["ended"]})
-    return [{"is_open": True, "tokens": _lease(tx, args)}]
+    return [{"is_open": True, "is_busy": False, "tokens": _lease(tx, args)}]
 
 
 def _text(rows: list[Row]) -> bytes:
@@ -72,15 +76,23 @@ def _is_at(tx: Transaction, shard: Row) -> bool:
 
 
 def _claim(tx: Transaction, report: Row) -> Row | None:
-    """Return the command whose claim a report ends, if it is as the report says."""
+    """Return the command whose claim a report ends, if it is as the report says and nobody is at it."""
     entry = tx.database.command.entries.get((report["execution_id"], report["command_id"]))
     row = entry.seen_by(tx) if entry is not None and tx.try_lock(entry) else None
+    return row if _fits(tx, row, report) else None
+
+
+def _command(tx: Transaction, report: Row) -> Row | None:
+    entry = tx.database.command.entries.get((report["execution_id"], report["command_id"]))
+    return None if entry is None else entry.seen_by(tx)
+
+
+def _fits(tx: Transaction, row: Row | None, report: Row) -> bool:
     if row is None or row["status"] != "claimed":
-        return None
+        return False
     if "finish without token" in tx.database.faults:
-        return row
-    fits = row["claim_token"] == report["claim_token"] and all(row[name] == report[name] for name in CLAIMED)
-    return row if fits else None
+        return True
+    return row["claim_token"] == report["claim_token"] and all(row[name] == report[name] for name in CLAIMED)
 
 
 def _lease(tx: Transaction, args: Any) -> dict[str, int]:

@@ -4,45 +4,40 @@
 WITH given AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(reports)s::json) AS g (
         place int, execution_id bigint, command_id bigint, claim_token bigint, worker_id text, attempt int, status text)
-),
-keys AS MATERIALIZED (
-    SELECT DISTINCT execution_id, command_id FROM given ORDER BY execution_id, command_id
-),
-locked AS MATERIALIZED (
-    SELECT c.* FROM keys k CROSS JOIN LATERAL (
-        SELECT execution_id, command_id, status, claim_token, worker_id, attempt, step, loop_epoch, iter_index
-        FROM noetl.command
-        WHERE execution_id = k.execution_id AND command_id = k.command_id
-        FOR NO KEY UPDATE
-    ) c
+    ORDER BY execution_id, command_id
 ),
 judged AS MATERIALIZED (
     SELECT g.place, g.status AS verdict, c.*,
         c.claim_token = g.claim_token AS same_claim,
         c.status = 'claimed' AND (c.claim_token = g.claim_token OR (g.claim_token = 0
             AND c.worker_id = g.worker_id AND (g.attempt = 0 OR g.attempt = c.attempt))) AS fits
-    FROM given g LEFT JOIN locked c USING (execution_id, command_id)
+    FROM given g LEFT JOIN LATERAL (
+        SELECT execution_id, command_id, status, claim_token, worker_id, attempt, step, loop_epoch, iter_index
+        FROM noetl.command
+        WHERE execution_id = g.execution_id AND command_id = g.command_id
+        FOR NO KEY UPDATE
+    ) c ON true
 ),
-taken AS MATERIALIZED (
-    SELECT DISTINCT ON (execution_id, command_id) execution_id, command_id, place, verdict
-    FROM judged WHERE fits AND verdict <> 'partial' ORDER BY execution_id, command_id, place
+ruled AS MATERIALIZED (
+    SELECT j.*, min(place) FILTER (WHERE fits AND verdict <> 'partial')
+        OVER (PARTITION BY execution_id, command_id) AS ended_at
+    FROM judged j
 ),
 finished AS (
-    UPDATE noetl.command c SET status = t.verdict, lease_until = NULL
-    FROM taken t WHERE c.execution_id = t.execution_id AND c.command_id = t.command_id
-    RETURNING t.place, c.execution_id, c.command_id
+    UPDATE noetl.command c SET status = r.verdict, lease_until = NULL
+    FROM ruled r
+    WHERE r.place = r.ended_at AND c.execution_id = r.execution_id AND c.command_id = r.command_id
 )
-SELECT j.place, j.step, j.loop_epoch, j.iter_index, j.attempt,
+SELECT place, step, loop_epoch, iter_index, attempt,
     CASE
-        WHEN f.place = j.place THEN 'accepted'
-        WHEN j.command_id IS NULL THEN 'unknown'
-        WHEN j.verdict = 'partial' THEN
-            CASE WHEN j.fits AND coalesce(j.place < f.place, true) THEN 'accepted' ELSE 'fenced' END
-        WHEN j.fits OR j.status IN ('completed', 'failed') OR (j.status = 'cancelled' AND j.same_claim) THEN 'duplicate'
+        WHEN place = ended_at THEN 'accepted'
+        WHEN command_id IS NULL THEN 'unknown'
+        WHEN verdict = 'partial' THEN CASE WHEN fits AND coalesce(place < ended_at, true) THEN 'accepted' ELSE 'fenced' END
+        WHEN fits OR status IN ('completed', 'failed') OR (status = 'cancelled' AND same_claim) THEN 'duplicate'
         ELSE 'fenced'
     END AS outcome
-FROM judged j LEFT JOIN finished f USING (execution_id, command_id)
-ORDER BY j.place
+FROM ruled
+ORDER BY place
 
 -- name: insert_results
 -- Index the results of accepted reports; small payloads come along as text.

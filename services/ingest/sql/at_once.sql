@@ -1,7 +1,8 @@
 -- name: commit_at_once
 -- Append inputs to shards that we own and write what they lead to: all of it, or nothing and is_open false. The gate is
 -- open while cursors, heads and claims are as the decisions took them to be, and nobody else is at them: a row that is
--- locked counts as one that has changed, so this never waits for anyone who numbers, routes or claims.
+-- locked counts as one that has changed, so this never waits for anyone who numbers, routes or claims. is_busy: nothing
+-- has changed but that someone else is at the claims, to renew their leases as a rule.
 WITH shards AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(shards)s::json) AS s (
         shard_id smallint, epoch bigint, old_seq bigint, new_seq bigint)
@@ -46,7 +47,8 @@ moved_heads AS (
 finished AS (
     UPDATE noetl.command c SET status = r.status, lease_until = NULL
     FROM reports r, gate
-    WHERE gate.is_open AND c.execution_id = r.execution_id AND c.command_id = r.command_id
+    WHERE gate.is_open AND r.status IS NOT NULL
+        AND c.execution_id = r.execution_id AND c.command_id = r.command_id
 ),
 created AS (
     INSERT INTO noetl.execution (execution_id, shard_id, catalog_id, path, version, parent_execution_id, idempotency_key)
@@ -125,5 +127,15 @@ forgotten AS (
     DELETE FROM noetl.timer t USING gate
     WHERE gate.is_open AND t.execution_id = ANY(%(ended)s::bigint[])
 )
-SELECT gate.is_open, (SELECT jsonb_object_agg(command_id, claim_token) FROM issued WHERE claim_token IS NOT NULL) AS tokens
+SELECT gate.is_open,
+    CASE WHEN NOT gate.is_open THEN
+        (SELECT count(*) FROM cursors) = (SELECT count(*) FROM shards)
+        AND (SELECT count(*) FROM heads) = (SELECT count(*) FROM shards)
+        AND (SELECT count(*) FROM reports r JOIN noetl.command c
+            ON c.execution_id = r.execution_id AND c.command_id = r.command_id
+            AND c.status = 'claimed' AND c.claim_token = r.claim_token
+            AND c.step = r.step AND c.attempt = r.attempt AND c.loop_epoch = r.loop_epoch AND c.iter_index = r.iter_index
+        ) = (SELECT count(*) FROM reports)
+    ELSE false END AS is_busy,
+    (SELECT jsonb_object_agg(command_id, claim_token) FROM issued WHERE claim_token IS NOT NULL) AS tokens
 FROM gate

@@ -94,27 +94,26 @@ WITH given AS MATERIALIZED (
     FROM json_to_recordset(%(leases)s::json) AS g (execution_id bigint, command_id bigint, claim_token bigint)
 ),
 held AS MATERIALIZED (
-    SELECT g.claim_token AS given_token, c.* FROM given g CROSS JOIN LATERAL (
-        SELECT execution_id, command_id, status, claim_token, cancel_requested
+    SELECT g.*, c.command_id IS NOT NULL AS is_held, c.cancel_requested,
+        c.status = 'claimed' AND c.claim_token = g.claim_token AS is_ours
+    FROM given g LEFT JOIN LATERAL (
+        SELECT command_id, status, claim_token, cancel_requested
         FROM noetl.command
         WHERE execution_id = g.execution_id AND command_id = g.command_id
         FOR NO KEY UPDATE SKIP LOCKED
-    ) c
+    ) c ON true
 ),
 renewed AS (
     UPDATE noetl.command c SET lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
     FROM held h
-    WHERE c.execution_id = h.execution_id AND c.command_id = h.command_id
-        AND h.status = 'claimed' AND h.claim_token = h.given_token
+    WHERE h.is_ours AND c.execution_id = h.execution_id AND c.command_id = h.command_id
         AND c.lease_until < clock_timestamp() + make_interval(secs => %(lease_s)s * 2 / 3)
 )
-SELECT g.command_id, coalesce(h.cancel_requested, s.cancel_requested, false) AS cancelled,
-    NOT coalesce(CASE WHEN h.command_id IS NOT NULL THEN h.status = 'claimed' AND h.claim_token = g.claim_token
-        ELSE s.status = 'claimed' AND s.claim_token = g.claim_token END, false) AS lost
-FROM given g
-LEFT JOIN held h ON h.execution_id = g.execution_id AND h.command_id = g.command_id
-    AND h.given_token = g.claim_token
-LEFT JOIN noetl.command s ON s.execution_id = g.execution_id AND s.command_id = g.command_id
+SELECT h.command_id, coalesce(h.cancel_requested, s.cancel_requested, false) AS cancelled,
+    NOT coalesce(CASE WHEN h.is_held THEN h.is_ours ELSE s.status = 'claimed' AND s.claim_token = h.claim_token END, false)
+        AS lost
+FROM held h
+LEFT JOIN noetl.command s ON NOT h.is_held AND s.execution_id = h.execution_id AND s.command_id = h.command_id
 
 -- name: renew_named_leases
 -- Renew leases by command and worker, for a worker that knows no token; return those it holds.
