@@ -125,20 +125,24 @@ class Starter:
     async def start_many(self, wishes: Sequence[Asked]) -> list[Started | BaseException]:
         """Start playbooks, those of a shard in one transaction; return what `start` returns or raises, for each.
 
+        Of those that share an idempotency key the first is started.
         Errors: Overloaded when too many starts are under way; nothing was begun then.
         """
         with self.admission.starting(len(wishes)):
             found: dict[int, Started | BaseException] = {}
-            pending = await self._pending(wishes, found)
-            for _attempt in range(IDS_TRIED_MAX):
-                if pending:
-                    pending = await self._attempt(pending, found)
-        for wish in pending:
-            found[wish.index] = Unavailable(f"no free execution id in {IDS_TRIED_MAX} attempts")
+            pending = await self._unknown(await self._named(wishes, found), found)
+            while pending:
+                turn, pending = _one_of_each_key(pending)
+                for _attempt in range(IDS_TRIED_MAX):
+                    if turn:
+                        turn = await self._attempt(turn, found)
+                for wish in turn:
+                    found[wish.index] = Unavailable(f"no free execution id in {IDS_TRIED_MAX} attempts")
+                pending = await self._unknown(pending, found)
         return [found[index] for index in range(len(wishes))]
 
-    async def _pending(self, wishes: Sequence[Asked], found: dict[int, Started | BaseException]) -> list[Wish]:
-        """Return the wishes that may be started; `found` gets those that cannot be, or were before."""
+    async def _named(self, wishes: Sequence[Asked], found: dict[int, Started | BaseException]) -> list[Wish]:
+        """Return the wishes with their playbooks; `found` gets those that cannot be started."""
         pending: list[Wish] = []
         entries: dict[tuple[str, int | None, int | None], CatalogRow] = {}
         for index, asked in enumerate(wishes):
@@ -150,9 +154,13 @@ class Starter:
                 pending.append(Wish(index=index, asked=asked, entry=entry, playbook=playbook))
             except NoetlError as refusal:
                 found[index] = refusal
-        keys = [wish.asked.idempotency_key for wish in pending if wish.asked.idempotency_key is not None]
+        return pending
+
+    async def _unknown(self, wishes: list[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
+        """Return the wishes that were not granted before; `found` gets the others."""
+        keys = [wish.asked.idempotency_key for wish in wishes if wish.asked.idempotency_key is not None]
         known = await store.find_starts(self._pool, [], keys) if keys else []
-        return _without_duplicates(pending, known, found)
+        return _without_duplicates(wishes, known, found)
 
     async def _attempt(self, pending: Sequence[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
         """Try to start each wish under a fresh id; return those whose id was taken."""
@@ -281,6 +289,19 @@ def _check_key(key: str | None) -> None:
         raise Invalid(f"Idempotency-Key: expected a text without NUL, found {key[:80]!r}", pointer="/idempotency_key")
     if key is not None and not 0 < len(key) <= IDEMPOTENCY_KEY_CHARACTERS_MAX:
         raise Invalid(f"Idempotency-Key: expected 1 to {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, found {len(key)}")
+
+
+def _one_of_each_key(wishes: Sequence[Wish]) -> tuple[list[Wish], list[Wish]]:
+    """Return the first wish of each idempotency key with all that have none, and those that wait for its outcome."""
+    keys: set[str] = set()
+    turn: list[Wish] = []
+    behind: list[Wish] = []
+    for wish in wishes:
+        key = wish.asked.idempotency_key
+        (behind if key in keys else turn).append(wish)
+        if key is not None:
+            keys.add(key)
+    return turn, behind
 
 
 def _without_duplicates(

@@ -11,7 +11,7 @@ import pytest
 
 from services.worker.tools import python_pool
 from services.worker.tools.python_pool import PythonPool
-from services.worker.tools.python_process import Reply
+from services.worker.tools.python_process import PythonProcess, Reply, Task
 from tests.running import wait_until
 
 CODE = """
@@ -51,9 +51,7 @@ class Crowd:
         program |= {"libs": None, "cwd": None, "argv": [], "env": {}}
         given = {"n": n, "how": how, "bad": bad, "log": str(self.log)}
         task = {"input": given, "variables": {}, "context": {}, "key": f"key-{n}"}
-        reply = await self.pool.run(program, task, timeout_s=timeout_s)
-        self.most = max([self.most, *(len(process.tasks) for process in self.pool._processes)])
-        return reply
+        return await self.pool.run(program, task, timeout_s=timeout_s)
 
     def begin(self, how: str, **more: Any) -> list["asyncio.Task[Reply]"]:
         return [asyncio.create_task(self.one(n, how=how, **more)) for n in range(COUNT)]
@@ -70,6 +68,13 @@ async def crowd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(python_pool, "AHEAD_S", 2.0)  # so that a slow machine, too, makes batches
     pool = PythonPool(1, memory_bytes_max=512 * 1024 * 1024)
     made = Crowd(pool, tmp_path / "log")
+    take = PythonProcess.take
+
+    def counted(process: PythonProcess, tasks: list[Task]) -> None:
+        take(process, tasks)
+        made.most = max(made.most, len(process.tasks))
+
+    monkeypatch.setattr(PythonProcess, "take", counted)
     await made.one(-1)  # from here on the pace is known
     made.log.unlink()
     yield made
