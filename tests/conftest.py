@@ -1,10 +1,10 @@
 """Fixtures: a real Postgres with a database per test, a real NATS, the event loop the product runs on."""
 
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from noetl_cli.embedded import server as embedded_server
 from noetl_cli.embedded.server import Server
 from noetl_common.db import Pool, open_pool
 from tests.object_stores import GcsServer, S3Server, gcs_server, s3_server
@@ -86,10 +86,4 @@ def gcs() -> Iterator[GcsServer]:
 @pytest.fixture
 def free_port() -> Callable[[], int]:
     """A function that returns a port nobody listens on now."""
-
-    def find() -> int:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return find
+    return embedded_server.free_port

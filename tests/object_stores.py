@@ -4,12 +4,11 @@ import io
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -139,13 +138,10 @@ def s3_server() -> Iterator[S3Server]:
 
 def free_ports(count: int) -> list[int]:
     """Return that many ports, each another, which nobody listens on now."""
-    with ExitStack() as held:
-        found = []
-        for _ in range(count):
-            probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            probe.bind((LOOPBACK, 0))
-            found.append(int(probe.getsockname()[1]))
-        return found
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return sorted(found)
 
 
 class GcsServer(msgspec.Struct, frozen=True):

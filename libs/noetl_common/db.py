@@ -60,7 +60,8 @@ def open_pool(
     owner would otherwise block its own takeover (docs/adr/0010-leases.md). A statement outside `transaction` is one
     of its own, in one round trip.
     `only_lookups`: every statement is planned by key lookups; a plan cached while the tables were still empty would
-    scan them for ever.
+    scan them for ever. There is no join but by an index then: two lists that a statement is given, or makes, would be
+    compared each with each.
     """
     kwargs = _session_of(name, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
     if only_lookups:

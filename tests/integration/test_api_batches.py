@@ -130,7 +130,7 @@ async def test_a_batch_cut_off_between_its_shards_is_completed_by_sending_it_aga
 
     items = [{"path": "tests/hello", "payload": {"n": n}} for n in range(60)]
     monkeypatch.setattr(append.store, "append_batch", cut)
-    monkeypatch.setattr(append, "CALLER_WAIT_MAX_S", 0.2)
+    monkeypatch.setattr(append, "CALLER_WAIT_MAX_S", 1.0)
     monkeypatch.setattr(append, "RETRY_PAUSE_S", 60.0)
     first = await batch(client, items, key="b")
     assert 0 < first["failed"] < 60

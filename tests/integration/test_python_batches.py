@@ -63,18 +63,22 @@ class Crowd:
         return Counter(map(int, self.log.read_text(encoding="ascii").split()))
 
 
+def count_tasks(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = PythonProcess.take
+
+    def counted(process: PythonProcess, tasks: list[Task]) -> None:
+        take(process, tasks)
+        crowd.most = max(crowd.most, len(process.tasks))
+
+    monkeypatch.setattr(PythonProcess, "take", counted)
+
+
 @pytest.fixture
 async def crowd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crowd]:
     monkeypatch.setattr(python_pool, "AHEAD_S", 2.0)  # so that a slow machine, too, makes batches
     pool = PythonPool(1, memory_bytes_max=512 * 1024 * 1024)
     made = Crowd(pool, tmp_path / "log")
-    take = PythonProcess.take
-
-    def counted(process: PythonProcess, tasks: list[Task]) -> None:
-        take(process, tasks)
-        made.most = max(made.most, len(process.tasks))
-
-    monkeypatch.setattr(PythonProcess, "take", counted)
+    count_tasks(made, monkeypatch)
     await made.one(-1)  # from here on the pace is known
     made.log.unlink()
     yield made
@@ -143,9 +147,10 @@ async def test_one_that_is_cancelled_is_killed_and_those_behind_it_run(crowd: Cr
     assert crowd.ran() == Counter(n for n in range(COUNT) if n != 60)
 
 
-async def test_slow_tasks_are_dealt_out_one_by_one(tmp_path: Path) -> None:
+async def test_slow_tasks_are_dealt_out_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = PythonPool(2, memory_bytes_max=512 * 1024 * 1024)
     slow = Crowd(pool, tmp_path / "log", code="import time, os\ntime.sleep(0.2)\nresult = [n, '', os.getpid()]")
+    count_tasks(slow, monkeypatch)
     replies = await asyncio.gather(*(slow.one(n) for n in range(6)))
     await pool.close()
     pids = Counter(msgspec.json.decode(reply.body)[2] for reply in replies)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
+PORT_MIN, PORT_MAX = 20_000, 32_768
+PORTS_TRIED_MAX = 100
 LOG_BYTES_MAX = 16 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: between fork and exec nothing may be imported or allocated carelessly.
@@ -86,15 +89,21 @@ def wait_or_kill(process: "subprocess.Popen[bytes]", *, timeout_s: float) -> Non
 
 
 def free_port(preferred: int | None = None) -> int:
-    """Return `preferred` when nobody listens there, else a port the system picks."""
-    for port in (preferred or 0, 0):
+    """Return `preferred` when nobody listens there, else a port drawn from those that nobody does.
+
+    Drawn below what systems give to outgoing connections: one of those might take it before it is listened on.
+    """
+    draw = random.SystemRandom()  # not what a program may have seeded
+    for port in (preferred, *(draw.randrange(PORT_MIN, PORT_MAX) for _ in range(PORTS_TRIED_MAX))):
+        if port is None:
+            continue
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((LOOPBACK, port))
             except OSError:
                 continue
-            return int(probe.getsockname()[1])
+            return port
     raise OSError(f"no free port on {LOOPBACK}")
 
 
