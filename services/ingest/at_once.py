@@ -18,6 +18,7 @@ from noetl_common.core.commands import Command, CommandContext, Item
 from noetl_common.db import Pool, json_text, single
 from noetl_common.event_log import events_text
 from noetl_common.log import get_logger
+from noetl_common.loop import is_expected
 from noetl_common.sql import load_queries
 from noetl_common.wire import ClaimedCommand, ResultRow, encode
 from services.ingest import store
@@ -33,8 +34,9 @@ SQL = load_queries("services.ingest")
 T = TypeVar("T")
 
 INPUTS_MAX = 128  # of a shard: more than that is a crowd, whose append and routing had better overlap
-COMMANDS_MAX = 1_000
-ROUNDS_MAX = 3
+COMMANDS_MAX = 1_000  # in one commit; a single input may issue as many more as it likes
+ROUNDS_MAX = 3  # of routing what stands in the way
+ROUNDS_S_MAX = 1.0  # for all of them: reports must be answered before their workers turn to another ingest
 BUSY_PAUSES_S = (0.005, 0.01, 0.02, 0.04)  # while someone renews the leases of what is reported
 # How long a shard goes the long way after it was found changed; doubled each time in a row, for someone else may append
 # to it as well.
@@ -70,14 +72,21 @@ class AtOnce:
 
         Else a shard that has work all the time would never come to rest, however little it is.
         """
-        if not self._would_take(shard_id, works):
+        if not self._would_take(shard_id, works) or not self._router.handover.is_whole(shard_id):
             return False
         try:
-            for _ in range(ROUNDS_MAX):  # the last one finds nothing: then all of the shard is known to be routed
-                if await self._router.route_once(shard_id) == 0:
-                    break
+            with self._router.leases.at_work(shard_id):
+                async with asyncio.timeout(ROUNDS_S_MAX):
+                    for _ in range(ROUNDS_MAX):
+                        if await self._router.route_once(shard_id) == 0:
+                            break
         except Exception as error:
-            log.info("short_way.not_routed", shard_id=shard_id, error=error)  # its loop tries again, and says why
+            # The shard's loop tries again, as late as it finds right: not with each batch from here.
+            self._resting_until_s[shard_id] = self._now_s() + REST_MAX_S
+            if is_expected(error) or isinstance(error, TimeoutError):
+                log.info("short_way.not_routed", shard_id=shard_id, error=error)
+            else:
+                log.exception("short_way.bug", shard_id=shard_id)
         return self.takes(shard_id, works)
 
     async def commit(self, parts: Mapping[int, list[Work]]) -> dict[int, list[store.Written]]:
@@ -96,7 +105,8 @@ class AtOnce:
         commands = 0
         for shard_id, works in parts.items():
             rows = [row for work in works for row in work.rows]
-            batch = self._router.decide_ahead(shard_id, [work.event for work in works], rows)
+            events = [work.event for work in works]
+            batch = await self._router.decide_ahead(shard_id, events, rows, commands_max=COMMANDS_MAX)
             more = sum(len(decision.commands) for decision in batch.decisions) if batch else 0
             if batch is None or (batches and commands + more > COMMANDS_MAX):
                 self._router.withdraw(shard_id)
@@ -137,9 +147,9 @@ class AtOnce:
             return {}
         finally:
             metrics.inc("noetl_short_way_total", len(works), outcome=outcome)
+            give_doubt(reserved.values())  # to whom nothing was said yet
             if outcome != "committed":
                 self._withdraw(batches)
-            give_doubt(reserved.values())  # to whom nothing was said yet
 
     def _give(self, commands: Sequence[Command], reserved: Mapping[int, HeldClaim], tokens: Mapping[str, int]) -> None:
         """Send the workers that waited what was leased to them."""
@@ -175,7 +185,7 @@ class AtOnce:
         decisions = [decision for batch in batches for decision in batch.decisions]
         states = {decision.state.execution_id: decision.state for decision in decisions}
         events = [work.event for work in works] + [event for decision in decisions for event in decision.events]
-        given = [{"command_id": command_id, "worker_id": held.worker_id} for command_id, held in reserved.items()]
+        issued = [command for decision in decisions for command in decision.commands]
         args = {
             "shards": json_text([place_of(batch) for batch in batches]),
             "reports": json_text(_reports(works)),
@@ -183,8 +193,7 @@ class AtOnce:
             "events": events_text(events),
             "results": json_text([store.result_record(row) for row in rows]),
             "contexts": json_text([row for decision in decisions for row in context_rows(decision)]),
-            "commands": json_text([command for decision in decisions for command in decision.commands]),
-            "given": json_text(given),
+            "commands": json_text([_issued(command, reserved.get(command.command_id)) for command in issued]),
             "timers": json_text([timer for decision in decisions for timer in timer_rows(decision)]),
             "states": json_text([state_row(state) for state in states.values()]),
             "ended": [state.execution_id for state in states.values() if state.is_terminal],
@@ -205,15 +214,20 @@ class AtOnce:
         now_s = self._now_s()
         for batch in batches:
             self._router.withdraw(batch.shard_id, in_doubt=True)
-            rest_s = min(REST_MAX_S, REST_MIN_S * 2 ** self._changes[batch.shard_id])
-            self._changes[batch.shard_id] += 1
-            self._resting_until_s[batch.shard_id] = now_s + rest_s
+            rest_s = REST_MIN_S * 2 ** self._changes[batch.shard_id]
+            if rest_s < REST_MAX_S:
+                self._changes[batch.shard_id] += 1
+            self._resting_until_s[batch.shard_id] = now_s + min(rest_s, REST_MAX_S)
 
 
 def _fits(work: Work) -> bool:
-    """Return True for what can be decided before it is written: a start alone, or what a command's token says of it."""
+    """Return True for what can be decided before it is written: a start alone, or what a command's token says of it.
+
+    An attempt after the first may repeat chunks of the one before it, which the log has.
+    """
     if work.report is not None:
-        return work.report.claim_token != 0 and "foreign" not in work.event.meta
+        may_be_repeated = work.event.event_type == PARTIAL and work.event.attempt != 1
+        return work.report.claim_token != 0 and "foreign" not in work.event.meta and not may_be_repeated
     return work.start is not None and work.start.execution.group is None
 
 
@@ -249,6 +263,11 @@ def _reports(works: Iterable[Work]) -> list[dict[str, Any]]:
             status = None if event.event_type == PARTIAL else store.COMMAND_STATUS[event.event_type]
             reports[tuple(said.values())] = {**said, "status": status}
     return list(reports.values())
+
+
+def _issued(command: Command, held: HeldClaim | None) -> Command | dict[str, Any]:
+    """Return a command as a record of its table, with the worker that it is leased to at once."""
+    return command if held is None else {**msgspec.to_builtins(command), "worker_id": held.worker_id}
 
 
 def _accepted(work: Work) -> store.Written:

@@ -27,7 +27,7 @@ from noetl_common.log import get_logger
 from noetl_common.store.results import ResultStore
 from noetl_common.wire import ResultRow
 from services.ingest import decisions
-from services.ingest.bells import STROKE_S, PoolBells
+from services.ingest.bells import STROKE_S, Bells, PoolBells
 from services.ingest.decisions import Applied, Batch
 from services.ingest.handover import Handover
 from services.ingest.payloads import PayloadCache
@@ -86,6 +86,7 @@ class Router:
         self._name = leases.instance.encode()  # goes along with each bell: who rings knows already
         self._shards: dict[int, Shard] = {}
         self._ringing: set[asyncio.Task[None]] = set()
+        self._shard_bells = Bells()
         self._quiet_until_s = 0.0  # after a shard's bell; what rings meanwhile rings together
         self._locks: dict[int, asyncio.Lock] = {}
         self._playbooks: OrderedDict[int, Playbook] = OrderedDict()
@@ -141,8 +142,12 @@ class Router:
         is_ours = shard is not None and shard.epoch == self.leases.epoch_of(shard_id)
         return is_ours and self.handover.is_at_rest(shard_id)
 
-    def decide_ahead(self, shard_id: int, inputs: Sequence[Event], rows: Sequence[ResultRow]) -> Batch | None:
-        """Decide what is not in the log yet as the next inputs of a shard at rest; None when that takes reading.
+    async def decide_ahead(
+        self, shard_id: int, inputs: Sequence[Event], rows: Sequence[ResultRow], *, commands_max: int
+    ) -> Batch | None:
+        """Decide what is not in the log yet as the next inputs of a shard at rest.
+
+        None when that takes reading, or when several issue more than `commands_max`.
 
         Gives them their ids. The caller holds the shard's lock until it has said what became of them: `settle` or
         `withdraw`. `rows`: the small results that they name.
@@ -155,11 +160,17 @@ class Router:
             self.payloads.put_row(row)
             shard.made.append((row.execution_id, row.ref_id))
         states: dict[int, ExecutionState] = {}
-        for event in inputs:
+        commands = 0
+        for number, event in enumerate(inputs):
+            if number % INPUTS_AT_A_STRETCH == INPUTS_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)  # as in `_decide`
             batch.new_seq += 1
             event.event_id = event_id(shard_id, batch.new_seq)
             decision = self._decided_ahead(shard, states, event)
             if decision is None:
+                return None
+            commands += len(decision.commands)
+            if batch.decisions and commands > commands_max:
                 return None
             states[event.execution_id] = decision.state
             self._keep_made(shard, decision)
@@ -426,7 +437,7 @@ class Router:
             self._quiet_until_s = now_s + STROKE_S
             await self._ring_shard(shard_id)
         else:  # a bell costs the projection as much as a few events do
-            self.bells.ring_later(f"shard {shard_id}", 0.0, partial(self._soon, self._ring_shard, shard_id))
+            self._shard_bells.ring_later(str(shard_id), 0.0, partial(self._soon, self._ring_shard, shard_id))
 
     async def _ring_shard(self, shard_id: int) -> None:
         await self.bus.publish(subjects.shard_bell(shard_id), self._name)

@@ -130,15 +130,17 @@ class Starter:
         """
         with self.admission.starting(len(wishes)):
             found: dict[int, Started | BaseException] = {}
-            pending = await self._unknown(await self._named(wishes, found), found)
+            pending = await self._not_started(await self._named(wishes, found), found)
             while pending:
-                turn, pending = _one_of_each_key(pending)
+                first, pending = _one_of_each_key(pending)
+                turn = first
                 for _attempt in range(IDS_TRIED_MAX):
                     if turn:
                         turn = await self._attempt(turn, found)
                 for wish in turn:
                     found[wish.index] = Unavailable(f"no free execution id in {IDS_TRIED_MAX} attempts")
-                pending = await self._unknown(pending, found)
+                pending = _not_refused(first, pending, found)
+                pending = await self._not_started(pending, found)
         return [found[index] for index in range(len(wishes))]
 
     async def _named(self, wishes: Sequence[Asked], found: dict[int, Started | BaseException]) -> list[Wish]:
@@ -156,7 +158,7 @@ class Starter:
                 found[index] = refusal
         return pending
 
-    async def _unknown(self, wishes: list[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
+    async def _not_started(self, wishes: list[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
         """Return the wishes that were not granted before; `found` gets the others."""
         keys = [wish.asked.idempotency_key for wish in wishes if wish.asked.idempotency_key is not None]
         known = await store.find_starts(self._pool, [], keys) if keys else []
@@ -302,6 +304,21 @@ def _one_of_each_key(wishes: Sequence[Wish]) -> tuple[list[Wish], list[Wish]]:
         if key is not None:
             keys.add(key)
     return turn, behind
+
+
+def _not_refused(
+    first: Sequence[Wish], behind: Sequence[Wish], found: dict[int, Started | BaseException]
+) -> list[Wish]:
+    """Return those behind for which it is worth asking; `found` gives the others what the first of their key got."""
+    away = {wish.asked.idempotency_key: found.get(wish.index) for wish in first}
+    left: list[Wish] = []
+    for wish in behind:
+        answer = away[wish.asked.idempotency_key]
+        if isinstance(answer, Unavailable):
+            found[wish.index] = answer
+        else:
+            left.append(wish)
+    return left
 
 
 def _without_duplicates(

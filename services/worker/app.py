@@ -20,6 +20,7 @@ from services.worker.heartbeat import Heart
 from services.worker.ingests import Ingests
 from services.worker.loops.report_results import report_results_once, reporting_loops
 from services.worker.loops.run_commands import Shop, run_commands_once
+from services.worker.outbox import Outbox
 from services.worker.payloads import Payloads
 from services.worker.pipeline import Machine
 from services.worker.tools import container, duckdb, gcs, http, nats, postgres, snowflake
@@ -142,11 +143,15 @@ async def _finish(desk: Desk, api: Api, *, grace_s: float) -> None:
     late: set[asyncio.Task[None]] = set()
     if tasks:
         _done, late = await asyncio.wait(tasks, timeout=grace_s)
-    try:
-        async with asyncio.timeout(LAST_REPORTS_S):
-            while await report_results_once(desk.outbox, api) + await report_results_once(desk.crowd_outbox, api):
-                pass
-    except (NoetlError, TimeoutError) as exc:
-        log.warning("worker.reports_left", reports=desk.reports_waiting(), error=exc)
+    await asyncio.gather(*(_empty(outbox, api) for outbox in (desk.outbox, desk.crowd_outbox)))
     if late:
         log.warning("worker.commands_left", commands=len(late))
+
+
+async def _empty(outbox: Outbox, api: Api) -> None:
+    try:
+        async with asyncio.timeout(LAST_REPORTS_S):
+            while await report_results_once(outbox, api):
+                pass
+    except (NoetlError, TimeoutError) as exc:
+        log.warning("worker.reports_left", reports=len(outbox), error=exc)

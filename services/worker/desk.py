@@ -20,7 +20,7 @@ log = get_logger(__name__)
 CLAIM_MIN = 16
 CLAIM_MAX = 256
 CROWD_SHARE = 8  # of the slots: a run that fills more than an eighth of them is a crowd
-BACKLOG_FACTOR = 4  # reports that may wait, in slots: past that nothing more is claimed
+BACKLOG_FACTOR = 4  # reports that may wait, in slots, beside those under way: past that nothing more is claimed
 
 
 class Running(msgspec.Struct):
@@ -174,7 +174,7 @@ class Desk:
             self.slot_free.set()
 
     def _put(self, report: Report) -> None:
-        is_crowd = self.leases.count(report.execution_id) > self.slots // CROWD_SHARE
+        is_crowd = self.leases.count(report.execution_id) > max(1, self.slots // CROWD_SHARE)
         (self.crowd_outbox if is_crowd else self.outbox).put(report)
 
     def measure(self) -> None:

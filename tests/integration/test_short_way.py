@@ -11,8 +11,11 @@ from noetl_common.core.events import Envelope, Event
 from noetl_common.core.shard import shard_of
 from noetl_common.core.values import reference_of
 from noetl_common.db import Pool, transaction
+from noetl_common.errors import Unavailable
 from noetl_common.event_log import append
 from noetl_common.wire import Claim, Claimed, encode
+from services.ingest import at_once
+from services.ingest.decisions import Batch
 from services.ingest.store_claims import read_contexts
 from tests.ingesting import ref_of, report_of, result_row
 from tests.routing import Bench, register_text
@@ -26,6 +29,14 @@ workflow:
 - {step: first, tool: {kind: python, code: "result = {'n': 1}"}, next: second}
 - {step: second, tool: {kind: python, code: "result = first", args: {first: "{{ first }}"}}, next: third}
 - {step: third, tool: {kind: noop}}
+"""
+
+LOOP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: loop, path: tests/loop}
+workflow:
+- {step: start, loop: {in: 5, iterator: n, spec: {mode: parallel}}, tool: {kind: noop}}
 """
 
 
@@ -310,17 +321,92 @@ async def test_a_renewal_of_leases_holds_a_report_up_but_does_not_send_it_the_lo
     assert await commands_of(pool, execution_id) == [("first", "completed", "w"), ("second", "pending", None)]
 
 
+async def crowd_under_way(bench: Bench, command: Any) -> asyncio.Task[Any]:
+    """Return the reports of more chunks than the short way takes, as soon as the long way has begun with them."""
+    chunks = [chunk_of(command, chunk) for chunk in range(at_once.INPUTS_MAX + 1)]
+    shard_id = shard_of(command.execution_id, SHARD_COUNT)
+    reporting = asyncio.create_task(bench.appender.report("w", chunks))
+    while shard_id not in bench.appender._flushers or bench.appender._queues[shard_id]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return reporting
+
+
 async def test_a_shard_that_went_the_long_way_comes_back_to_the_short_one(pool: Pool, bench: Bench) -> None:
     execution_id = await bench.start("tests/chain")
     [command] = await bench.claim()
-    shard_id = shard_of(execution_id, SHARD_COUNT)
     before = metrics.value("noetl_short_way_total", outcome="committed")
-    bench.handover.wake(shard_id)  # it is not known to be at rest
-    first = asyncio.create_task(bench.appender.report("w", [chunk_of(command, 0)]))
-    while shard_id not in bench.appender._flushers or bench.appender._queues[shard_id]:  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    assert not first.done()
-    await bench.complete([command])  # comes while that is committed, which is routed before it
+    crowd = await crowd_under_way(bench, command)
+    assert not crowd.done()
+    await bench.complete([command])  # comes while they are committed; they are routed before it
     assert metrics.value("noetl_short_way_total", outcome="committed") == before + 1
     assert await commands_of(pool, execution_id) == [("first", "completed", "w"), ("second", "pending", None)]
-    assert [outcome for _event_id, outcome in await first] == ["accepted"]
+    assert {outcome for _event_id, outcome in await crowd} == {"accepted"}
+
+
+@pytest.mark.parametrize("error", [Unavailable("the store is away"), AssertionError("a bug")])
+async def test_what_cannot_be_routed_is_not_tried_with_each_batch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await bench.start("tests/chain")
+    [command] = await bench.claim()
+    tried = 0
+
+    async def fail(_shard_id: int) -> int:
+        nonlocal tried
+        tried += 1
+        raise error
+
+    monkeypatch.setattr(bench.router, "route_once", fail)
+    for batch in range(3):
+        crowd = await crowd_under_way(bench, command)
+        chunk = chunk_of(command, 1000 + batch)
+        [(_event_id, outcome)] = await bench.appender.report("w", [chunk])
+        assert outcome == "accepted"
+        await crowd
+    assert tried == 1
+
+
+async def test_starts_of_large_loops_are_not_committed_together(
+    pool: Pool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_text(pool, LOOP)
+    await bench.run("tests/loop")
+    monkeypatch.setattr(at_once, "COMMANDS_MAX", 7)
+    sizes: list[tuple[int, int]] = []
+    committed = at_once.AtOnce._committed
+
+    async def counted(short_way: at_once.AtOnce, batches: list[Batch], parts: Any) -> Any:
+        sizes.extend((len(one.decisions), sum(len(d.commands) for d in one.decisions)) for one in batches)
+        return await committed(short_way, batches, parts)
+
+    monkeypatch.setattr(at_once.AtOnce, "_committed", counted)
+    ids = await asyncio.gather(*(bench.start("tests/loop") for _ in range(40)))
+    await bench.route()
+    found = await rows(pool, "SELECT step FROM noetl.command WHERE execution_id = ANY(%s)", list(ids))
+    assert len(found) == 5 * len(ids)
+    assert sizes and all(inputs == 1 or commands <= 7 for inputs, commands in sizes)
+
+
+async def test_a_shard_that_is_always_found_changed_is_left_to_the_long_way_for_a_second(bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    short_way = bench.appender._short_way
+    assert isinstance(short_way, at_once.AtOnce)
+    shard_id = shard_of(execution_id, SHARD_COUNT)
+    batch = Batch(shard_id=shard_id, epoch=0, old_seq=0, new_seq=0, decisions=[])
+    for _ in range(2_000):
+        short_way._withdraw([batch])
+    left_s = short_way._resting_until_s[shard_id] - asyncio.get_running_loop().time()
+    assert 0.9 < left_s <= 1.0
+
+
+async def test_chunks_that_a_second_attempt_repeats_do_not_hold_up_other_shards(pool: Pool, bench: Bench) -> None:
+    execution_id = await bench.start("tests/chain")
+    [command] = await bench.claim()
+    await bench.appender.report("w", [chunk_of(command, 0)])
+    text = "UPDATE noetl.command SET attempt = 2, claim_token = claim_token + 1000 WHERE execution_id = %s RETURNING *"
+    [row] = await rows(pool, text, execution_id)
+    failed = metrics.value("noetl_short_way_total", outcome="failed")
+    again = chunk_of(command, 0)
+    again.attempt, again.claim_token = 2, row["claim_token"]
+    [(_event_id, outcome)] = await bench.appender.report("w", [again])
+    assert outcome == "duplicate" and metrics.value("noetl_short_way_total", outcome="failed") == failed

@@ -97,19 +97,19 @@ def _fits(tx: Transaction, row: Row | None, report: Row) -> bool:
 
 def _lease(tx: Transaction, args: Any) -> dict[str, int]:
     """Lease what was issued to workers that wait; return the tokens."""
-    commands = {row["command_id"]: row for row in records(args, "commands")}
     tokens = {}
-    for given in records(args, "given"):
-        command = commands[given["command_id"]]
+    for command in records(args, "commands"):
+        if command.get("worker_id") is None:
+            continue
         tx.database.claim_token += 1
-        tokens[str(given["command_id"])] = tx.database.claim_token
+        tokens[str(command["command_id"])] = tx.database.claim_token
         entry = tx.database.command.entries[command["execution_id"], command["command_id"]]
         tx.update(
             tx.database.command,
             entry,
             status="claimed",
             attempt=1,
-            worker_id=given["worker_id"],
+            worker_id=command["worker_id"],
             claim_token=tx.database.claim_token,
             lease_until=now_s(tx) + args["lease_s"],
         )

@@ -20,19 +20,19 @@ judged AS MATERIALIZED (
 ),
 ruled AS MATERIALIZED (
     SELECT j.*, min(place) FILTER (WHERE fits AND verdict <> 'partial')
-        OVER (PARTITION BY execution_id, command_id) AS ended_at
+        OVER (PARTITION BY execution_id, command_id) AS end_place
     FROM judged j
 ),
 finished AS (
     UPDATE noetl.command c SET status = r.verdict, lease_until = NULL
     FROM ruled r
-    WHERE r.place = r.ended_at AND c.execution_id = r.execution_id AND c.command_id = r.command_id
+    WHERE r.place = r.end_place AND c.execution_id = r.execution_id AND c.command_id = r.command_id
 )
 SELECT place, step, loop_epoch, iter_index, attempt,
     CASE
-        WHEN place = ended_at THEN 'accepted'
+        WHEN place = end_place THEN 'accepted'
         WHEN command_id IS NULL THEN 'unknown'
-        WHEN verdict = 'partial' THEN CASE WHEN fits AND coalesce(place < ended_at, true) THEN 'accepted' ELSE 'fenced' END
+        WHEN verdict = 'partial' THEN CASE WHEN fits AND coalesce(place < end_place, true) THEN 'accepted' ELSE 'fenced' END
         WHEN fits OR status IN ('completed', 'failed') OR (status = 'cancelled' AND same_claim) THEN 'duplicate'
         ELSE 'fenced'
     END AS outcome

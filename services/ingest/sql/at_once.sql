@@ -1,7 +1,7 @@
 -- name: commit_at_once
 -- Append inputs to shards that we own and write what they lead to: all of it, or nothing and is_open false. The gate is
 -- open while cursors, heads and claims are as the decisions took them to be, and nobody else is at them: a row that is
--- locked counts as one that has changed, so this never waits for anyone who numbers, routes or claims. is_busy: nothing
+-- locked counts as one that has changed, so this never waits for anyone who numbers, routes or claims (for one who inserts the same key it does). is_busy: nothing
 -- has changed but that someone else is at the claims, to renew their leases as a rule.
 WITH shards AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(shards)s::json) AS s (
@@ -96,15 +96,14 @@ issued AS (
         clock_timestamp() + make_interval(secs => coalesce(c.delay_s, 0)),
         clock_timestamp() + make_interval(secs => coalesce(c.delay_s, 0) + coalesce(c.turn_s, 0)),
         coalesce(c.loop_epoch, 0), coalesce(c.iter_index, -1), c.item, c.context_id, c.issued_event_id,
-        CASE WHEN g.worker_id IS NULL THEN 'pending' ELSE 'claimed' END,
-        CASE WHEN g.worker_id IS NULL THEN 0 ELSE 1 END,
-        g.worker_id,
-        CASE WHEN g.worker_id IS NOT NULL THEN nextval('noetl.claim_token') END,
-        CASE WHEN g.worker_id IS NOT NULL THEN clock_timestamp() + make_interval(secs => %(lease_s)s) END
+        CASE WHEN c.worker_id IS NULL THEN 'pending' ELSE 'claimed' END,
+        CASE WHEN c.worker_id IS NULL THEN 0 ELSE 1 END,
+        c.worker_id,
+        CASE WHEN c.worker_id IS NOT NULL THEN nextval('noetl.claim_token') END,
+        CASE WHEN c.worker_id IS NOT NULL THEN clock_timestamp() + make_interval(secs => %(lease_s)s) END
     FROM gate, json_to_recordset(%(commands)s::json) AS c (execution_id bigint, command_id bigint, step text, pool text,
         priority smallint, delay_s float8, turn_s float8, loop_epoch bigint, iter_index int, item jsonb,
-        context_id bigint, issued_event_id bigint)
-    LEFT JOIN json_to_recordset(%(given)s::json) AS g (command_id bigint, worker_id text) USING (command_id)
+        context_id bigint, issued_event_id bigint, worker_id text)
     WHERE gate.is_open
     RETURNING command_id, claim_token
 ),
