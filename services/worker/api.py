@@ -46,7 +46,7 @@ TIMEOUT_S = 30.0  # without a byte of the answer
 # The same of a claim or a report. An ingest that is frozen keeps its connections open: its workers must turn to another
 # before their leases run out, and by the time its shards have another owner, who waits for what they report. Both may
 # be sent again: claims are found again, reports are told to be duplicates.
-HOT_TIMEOUT_S = 4.0
+HOT_TIMEOUT_S = 3.5
 CONNECT_TIMEOUT_S = 3.0
 KEEP_ALIVE_S = 3.0  # less than ingest's 15: a connection that it is about to close is not used again
 CREDENTIAL_TTL_S = 60.0
