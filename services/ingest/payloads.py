@@ -12,13 +12,14 @@ from noetl_common.store.tables import Footer, Group
 from noetl_common.wire import ResultRow
 
 CACHE_BYTES_MAX = 64 * 1024 * 1024
+ENTRY_BYTES = 450  # of memory for an entry beside its payload: a million small results are mostly this
 
 Place = tuple[int, int, int]  # (execution id, reference id, group of a table's rows or WHOLE)
 WHOLE = -1
 
 
 class PayloadCache:
-    """Decoded payloads by (execution_id, ref_id), least recently used out first. Units: bytes are of the JSON."""
+    """Payloads by (execution_id, ref_id), least recently used out first. Units: bytes of JSON, and some an entry."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -93,6 +94,7 @@ class PayloadCache:
     def _put(self, place: Place, size: int, body: bytes | None, value: Any) -> None:
         if place in self._whole:
             self._bytes -= self._whole.pop(place)[0]
+        size += ENTRY_BYTES
         self._whole[place] = (size, body, value)
         self._bytes += size
         while self._bytes > self._bytes_max and len(self._whole) > 1:
