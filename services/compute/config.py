@@ -14,7 +14,7 @@ class Config(Common, frozen=True, kw_only=True):
     death_detector: DeathDetector = True
     batch_window_ms: Annotated[
         int, env("NOETL_PROJECTION_BATCH_WINDOW_MS", unit="ms", doc="Under load, the longest wait between two batches.")
-    ] = 100
+    ] = 60
     batch_events_max: Annotated[
         int, env("NOETL_PROJECTION_BATCH_SIZE", doc="The most events projected in one transaction.")
     ] = 500
