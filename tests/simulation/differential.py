@@ -94,6 +94,7 @@ class Ingest:
             shard_count=shard_count,
         )
         short_way = AtOnce(pool, self.router, Claims(pool, bells, lease_s=30.0), lease_s=30.0)
+        short_way._now_s = itertools.count(0.0, 0.01).__next__  # each look at the clock takes as long on either
         self.appender = Appender(
             pool,
             shard_count=shard_count,

@@ -24,6 +24,10 @@ from tests.faulted import COMMAND_LEASE_S, Site, broken, epochs_of, faulted_site
 from tests.volumes import mounted
 
 ITEMS = 72
+HOLDERS = """
+SELECT (r.runtime ->> 'pid')::int FROM noetl.command c JOIN noetl.runtime r ON r.name = c.worker_id
+WHERE c.status = 'claimed' GROUP BY r.runtime_id ORDER BY count(*) DESC
+"""
 BEYOND_A_LEASE_S = 5.0  # that of a shard is 4 s
 STALL_MAX_S = 10.0
 THEIRS = "FROM pg_stat_activity WHERE application_name NOT LIKE 'test%' AND pid <> pg_backend_pid()"
@@ -73,6 +77,14 @@ def frozen(*names: str, lasts_s: float) -> Callable[[Site], None]:
                 os.kill(pid, signal.SIGCONT)
 
     return do
+
+
+def worker_frozen(site: Site) -> None:
+    """Freeze the worker that has most commands in hand, for longer than their lease."""
+    site.until(lambda: site.ask(HOLDERS), what="commands in the hands of a worker")
+    [(pid,), *_others] = site.ask(HOLDERS)
+    name = next(child.role.name for child in site.stack.children if child.pid == pid)
+    frozen(name, lasts_s=BEYOND_A_LEASE_S)(site)
 
 
 def workers_killed(site: Site) -> None:
@@ -181,7 +193,7 @@ FAULTS: dict[str, Fault] = {
     "workers cut from ingest": Fault(on_links(("worker",), "ingest", "cut", lasts_s=2.0), "loop.failed"),
     "workers stalled from ingest": Fault(on_links(("worker",), "ingest", "stalled", lasts_s=COMMAND_LEASE_S + 1.0)),
     "meta and compute frozen": Fault(frozen("meta-1", "compute-1", lasts_s=BEYOND_A_LEASE_S)),
-    "worker frozen": Fault(frozen("worker-1", lasts_s=BEYOND_A_LEASE_S), "commands.reaped"),
+    "worker frozen": Fault(worker_frozen, "commands.reaped"),
     "workers killed": Fault(workers_killed, "commands.reaped"),
     "everything killed": Fault(everything_killed),
 }
