@@ -159,9 +159,10 @@ class Starter:
         return pending
 
     async def _not_started(self, wishes: list[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
-        """Return the wishes that were not granted before; `found` gets the others."""
+        """Return the wishes that nothing was started for yet; `found` gets the others."""
+        ids = [wish.execution_id for wish in wishes if wish.execution_id]
         keys = [wish.asked.idempotency_key for wish in wishes if wish.asked.idempotency_key is not None]
-        known = await store.find_starts(self._pool, [], keys) if keys else []
+        known = await store.find_starts(self._pool, ids, keys) if ids or keys else []
         return _without_duplicates(wishes, known, found)
 
     async def _attempt(self, pending: Sequence[Wish], found: dict[int, Started | BaseException]) -> list[Wish]:
@@ -187,11 +188,7 @@ class Starter:
                 found[wish.index] = Started(execution_id=wish.execution_id, event_id=answer, entry=wish.entry)
             else:
                 left.append(wish)
-        if not left:
-            return []
-        keys = [wish.asked.idempotency_key for wish in left if wish.asked.idempotency_key is not None]
-        known = await store.find_starts(self._pool, [wish.execution_id for wish in left], keys)
-        return _without_duplicates(left, known, found)
+        return await self._not_started(left, found)
 
     async def _entry(self, asked: Asked) -> CatalogRow:
         if "\0" in asked.path:

@@ -143,7 +143,7 @@ async def _finish(desk: Desk, api: Api, *, grace_s: float) -> None:
     late: set[asyncio.Task[None]] = set()
     if tasks:
         _done, late = await asyncio.wait(tasks, timeout=grace_s)
-    await asyncio.gather(*(_empty(outbox, api) for outbox in (desk.outbox, desk.crowd_outbox)))
+    await asyncio.gather(*(_empty(outbox, api) for outbox in desk.outboxes))
     if late:
         log.warning("worker.commands_left", commands=len(late))
 

@@ -87,6 +87,7 @@ class Desk:
         self._tokens: dict[int, int] = {}  # the claim token that each command runs under
         self.outbox = Outbox(self.leases.drop)
         self.crowd_outbox = Outbox(self.leases.drop)
+        self.outboxes = (self.outbox, self.crowd_outbox)
         self.bug: BaseException | None = None
         self._ended = 0  # commands, since the claim before
         self.slot_free = asyncio.Event()
@@ -99,7 +100,7 @@ class Desk:
 
     def reports_waiting(self) -> int:
         """Return how many reports wait to be sent."""
-        return len(self.outbox) + len(self.crowd_outbox)
+        return sum(map(len, self.outboxes))
 
     def appetite(self) -> int:
         """Return how many commands to ask for: twice as many as ended since this was asked last, within limits.

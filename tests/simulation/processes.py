@@ -319,8 +319,7 @@ class Worker(Server):
         machine = SimpleNamespace(payloads=tools, tools=tools)
         shop = SimpleNamespace(machine=machine, scopes=None, store=None)
         claim = partial(run_commands_once, self.desk, cast(Any, api), cast(Any, shop), pool="default", wait_s=2.0)
-        boxes = (self.desk.outbox, self.desk.crowd_outbox)
-        self.on_stop = [partial(report_results_once, outbox, cast(Any, api)) for outbox in boxes]
+        self.on_stop = [partial(report_results_once, outbox, cast(Any, api)) for outbox in self.desk.outboxes]
         self.spawn(self._beat(api))
         return [
             Loop(name="run_commands", once=claim, idle_pause_s=0.02, wake=self.desk.slot_free),

@@ -94,9 +94,7 @@ def free_port(preferred: int | None = None) -> int:
     Drawn below what systems give to outgoing connections: one of those might take it before it is listened on.
     """
     draw = random.SystemRandom()  # not what a program may have seeded
-    for port in (preferred or None, *(draw.randrange(PORT_MIN, PORT_MAX) for _ in range(PORTS_TRIED_MAX))):
-        if port is None:
-            continue
+    for port in filter(None, (preferred, *(draw.randrange(PORT_MIN, PORT_MAX) for _ in range(PORTS_TRIED_MAX)))):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,8 +1,9 @@
 -- name: commit_at_once
 -- Append inputs to shards that we own and write what they lead to: all of it, or nothing and is_open false. The gate is
 -- open while cursors, heads and claims are as the decisions took them to be, and nobody else is at them: a row that is
--- locked counts as one that has changed, so this never waits for anyone who numbers, routes or claims (for one who inserts the same key it does). is_busy: nothing
--- has changed but that someone else is at the claims, to renew their leases as a rule.
+-- locked counts as one that has changed, so this never waits for anyone who numbers, routes or claims (for one who
+-- inserts the same key it does). is_busy: nothing has changed but that someone else is at the claims, to renew their
+-- leases as a rule.
 WITH shards AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(shards)s::json) AS s (
         shard_id smallint, epoch bigint, old_seq bigint, new_seq bigint)

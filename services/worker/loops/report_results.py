@@ -20,10 +20,9 @@ REQUESTS_AT_ONCE = 3  # of an outbox: what ends meanwhile does not wait until al
 
 def reporting_loops(desk: Desk, api: Api) -> list[Loop]:
     """Return what sends the reports of a worker."""
-    boxes = {"report_results": desk.outbox, "report_crowd": desk.crowd_outbox}
     return [
         Loop(name=name, once=partial(report_results_once, outbox, api), idle_pause_s=1.0, wake=outbox.due)
-        for name, outbox in boxes.items()
+        for name, outbox in zip(("report_results", "report_crowd"), desk.outboxes, strict=True)
         for _ in range(REQUESTS_AT_ONCE)
     ]
 
